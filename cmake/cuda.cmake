@@ -86,7 +86,7 @@ target_compile_options(falchion_cuda_flags INTERFACE
 target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)
 
 # Variants that need no instruction newer than sm_80 are translated once and assembled for each architecture, because 20
-# of the 29 s that a variant takes are the translation. They are never started early (blocks/stream_order.cuh).
+# of the 29 s that a variant takes are the translation. They are never started early (gpu/blocks/stream_order.cuh).
 set(falchion_translated_once "")
 foreach(architecture IN LISTS falchion_sm80_architectures)
   string(REGEX REPLACE "-.*" "" number ${architecture})

@@ -21,7 +21,7 @@ file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
   add_library(falchion_test_support STATIC ${support_sources})
   target_link_libraries(falchion_test_support PUBLIC falchion_judge falchion_internal GTest::gtest PRIVATE falchion_warnings falchion_openmp)
-  target_include_directories(falchion_test_support PUBLIC tests)
+  target_include_directories(falchion_test_support PUBLIC tests tools)
 endif()
 
 # The cases of these tests are judged by references in double, which take most of the time and are the same for every
@@ -47,7 +47,7 @@ function(falchion_test source)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_include_directories(${name} PRIVATE tests)
+  target_include_directories(${name} PRIVATE tests tools)
   target_compile_definitions(${name} PRIVATE FALCHION_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:falchion_test_support> falchion_layout falchion_io
     falchion_internal falchion_warnings falchion_openmp GTest::gtest_main)
@@ -126,6 +126,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
   if(FALCHION_PYTHON3)
     falchion_script(house.docs LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/docs_test.py)
+    falchion_script(house.radius LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/radius.py)
     falchion_script(house.circles LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/circles_test.py)
     falchion_script(house.counts LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/counts.py --check)
     falchion_script(house.kernel LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/kernel_test.py)
@@ -139,9 +140,12 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON3)
+      falchion_script(house.pages LABEL fast
+        COMMAND ${FALCHION_PYTHON3} ${tests}/pages_test.py $<TARGET_FILE:falchion_command>)
       falchion_script(layout.browser LABEL fast
         COMMAND ${FALCHION_PYTHON3} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
     endif()
+    falchion_script(house.demo LABEL fast COMMAND ${tests}/demo_test.sh ${PROJECT_BINARY_DIR})
     falchion_script(layout.pictures LABEL fast
       COMMAND ${PROJECT_SOURCE_DIR}/docs/img/layouts/make.sh --check $<TARGET_FILE:falchion_command>)
   endif()

@@ -4,7 +4,7 @@
 add_library(falchion_test_support_cuda STATIC ${support_sources})
 target_link_libraries(falchion_test_support_cuda PUBLIC falchion_judge falchion_internal GTest::gtest
   PRIVATE falchion_warnings falchion_openmp)
-target_include_directories(falchion_test_support_cuda PUBLIC tests)
+target_include_directories(falchion_test_support_cuda PUBLIC tests tools)
 target_compile_definitions(falchion_test_support_cuda PUBLIC FALCHION_TEST_CUDA=1)
 
 add_library(falchion_test_kernels STATIC tests/cuda/kernels.cu)
@@ -38,6 +38,7 @@ list(APPEND cuda_sources tests/attention_forward_test.cpp tests/attention_backwa
   tests/backward_laws_test.cpp tests/backward_contract_test.cpp tests/contract_test.cpp tests/contract_memory_test.cpp
   tests/contract_range_test.cpp tests/contract_softmax_test.cpp tests/contract_merge_test.cpp
   tests/contract_drift_test.cpp
+  tests/contract_slice_test.cpp
   tests/empty_extents_test.cpp tests/linear_attention_test.cpp tests/linear_laws_test.cpp
   tests/linear_contract_test.cpp tests/plan_time_test.cpp tests/gemm_test.cpp
   tests/gemm_contract_test.cpp tests/gemm_memory_test.cpp tests/gemm_scaled_test.cpp tests/norm_test.cpp

@@ -1,7 +1,7 @@
 # Reads src/variants.def, keeps the variants that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: VARIANT(op, backend, level, dtype, d).
 # FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, and native what this machine's CPU runs, as
-# falchion_keep_templates and falchion_keep_native below say.
+# falchion_keep_templates and falchion_keep_native below say; native REGEX: of these what the regex matches.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
 # falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
@@ -10,8 +10,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/variant_regex.cmake)
 
 set(FALCHION_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
-file(STRINGS ${PROJECT_SOURCE_DIR}/src/plan/tiles.def tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/plan/tiles.def
+set(tiles_def ${PROJECT_SOURCE_DIR}/src/tiles/attention_forward/tiles.def)
+file(STRINGS ${tiles_def} tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${tiles_def}
   ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
@@ -89,7 +90,7 @@ function(falchion_keep_templates lines out)
 endfunction()
 
 # Of `lines`, the variants that the CPU of this machine can run: those of generic and of each level whose flag
-# /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
+# /proc/cpuinfo has, and no GPU's. `./dev demo` builds the ones of attention in bf16.
 function(falchion_keep_native lines out)
   set(flags "")
   if(EXISTS /proc/cpuinfo)
@@ -116,8 +117,13 @@ set(variants "")
 set(variant_count 0)
 set(skipped "")
 file(STRINGS ${variants_def} lines REGEX "^VARIANT\\(")
-if(FALCHION_VARIANTS STREQUAL "native")
+if(FALCHION_VARIANTS MATCHES "^native( .+)?$")
+  set(of_native "${CMAKE_MATCH_1}")
   falchion_keep_native("${lines}" lines)
+  if(of_native)
+    string(STRIP "${of_native}" of_native)
+    falchion_keep_matching("${lines}" "${of_native}" lines)
+  endif()
 elseif(FALCHION_VARIANTS STREQUAL "templates")
   falchion_keep_templates("${lines}" lines)
 elseif(NOT FALCHION_VARIANTS STREQUAL "")
@@ -132,6 +138,18 @@ foreach(line IN LISTS lines)
   set(level ${CMAKE_MATCH_3})
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
+
+  # The folder of the operation, which both passes of linear attention share, and in it the file that has the kernel.
+  string(REGEX REPLACE "^linear_attention_.*" "linear_attention" folder ${op})
+  set(entry ${op}/kernel)
+  if(NOT backend STREQUAL "cpu")
+    set(entry ${op}/${level})
+  endif()
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/kernel$" "linear_attention/\\1" entry ${entry})
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/" "linear_attention/\\1_" entry ${entry})
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/src/${backend}/${entry} AND NOT EXISTS ${PROJECT_SOURCE_DIR}/src/${backend}/${entry}.cuh)
+    string(APPEND entry /kernel)  # of a kind that has a folder
+  endif()
 
   if(backend STREQUAL "cpu")
     if(NOT DEFINED level_flags_${level})

@@ -22,14 +22,22 @@ using KernelOf =
 namespace {
 
 template <class Operation>
-constexpr Variant variant_of(const char* op, Backend backend, const char* level, DType dtype, int d,
+constexpr Facts facts_of_variant(Backend backend, const char* kind, VariantType type, int d) {
+  if constexpr (requires { Operation::sm90(kind, type, d); }) {
+    if (backend == Backend::sm90) return Operation::sm90(kind, type, d);
+  }
+  return backend == Backend::sm80 ? Facts(Operation::sm80(kind, type, d)) : Facts();
+}
+
+template <class Operation>
+constexpr Variant variant_of(const char* op, Backend backend, const char* level, DType dtype, VariantType type, int d,
                              Kernel kernel = {}) {
   return {.op = op,
           .backend = backend,
           .level = level,
           .dtype = dtype,
           .d = d,
-          .facts = is_gpu(backend) ? Facts(Operation::facts(backend, level, dtype, d)) : Facts(),
+          .facts = facts_of_variant<Operation>(backend, level, type, d),
           .kernel = kernel};
 }
 
@@ -37,8 +45,9 @@ constexpr Variant variant_of(const char* op, Backend backend, const char* level,
 
 std::span<const Variant> variants() {
   static constexpr Variant kBuilt[] = {
-#define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, d, &backend::op##_##level##_##dtype##_##d),
+#define VARIANT(op, backend, level, dtype, d)                                                     \
+  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, VariantType::dtype, d, \
+                              &backend::op##_##level##_##dtype##_##d),
 #include "falchion_variants.inc"
 #undef VARIANT
       Variant{}};  // an array has at least one element; not part of the table
@@ -48,7 +57,7 @@ std::span<const Variant> variants() {
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
 #define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, d),
+  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, VariantType::dtype, d),
 #include "variants.def"
   };
   return kListed;

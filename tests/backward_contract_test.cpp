@@ -272,7 +272,7 @@ TEST_P(BackwardContract, NanInVOfADroppedKey) {
   const DropoutMask dropout = DropoutMask::make(0.5f, all.x.rng.seed, all.x.rng.offset);
   int dropped = 0;
   for (std::int64_t j = 0; j < 8; ++j) {
-    if (dropout.keep(0, 0, j)) continue;
+    if (dropout.keep(0, 0, 0, j)) continue;
     ++dropped;
     for (std::int64_t d = 0; d < 8; ++d) all.x.v.set(0, j, 0, d, kNan);
   }
@@ -281,7 +281,7 @@ TEST_P(BackwardContract, NanInVOfADroppedKey) {
   all.grad_q.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_FALSE(std::isnan(all.grad_q.get(i, j, k, l))); });
   all.grad_k.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_FALSE(std::isnan(all.grad_k.get(i, j, k, l))); });
   for (std::int64_t j = 0; j < 8; ++j) {
-    if (!dropout.keep(0, 0, j)) { EXPECT_EQ(all.grad_v.get(0, j, 0, 0), 0); }
+    if (!dropout.keep(0, 0, 0, j)) { EXPECT_EQ(all.grad_v.get(0, j, 0, 0), 0); }
   }
 }
 
@@ -292,8 +292,8 @@ TEST_P(BackwardContract, NanInGradOfADroppedKey) {
   all.grad_o.set(0, 0, 0, 3, kNan);
   all.run(GetParam());
   for (std::int64_t j = 0; j < 8; ++j) {
-    EXPECT_EQ(has_nan(all, judge::Gradient::v, j), dropout.keep(0, 0, j)) << j;
-    EXPECT_EQ(all.grad_v.get(0, j, 0, 2) == 0, !dropout.keep(0, 0, j)) << j;
+    EXPECT_EQ(has_nan(all, judge::Gradient::v, j), dropout.keep(0, 0, 0, j)) << j;
+    EXPECT_EQ(all.grad_v.get(0, j, 0, 2) == 0, !dropout.keep(0, 0, 0, j)) << j;
   }
 }
 

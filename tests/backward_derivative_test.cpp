@@ -75,7 +75,7 @@ class Loss {
       if (!sees(b, h, i, j)) continue;
       const Complex weight = std::exp(score(b, h, i, j));
       sum += weight;
-      if (a.dropout > 0 && !dropout.keep(b * a.h_q + h, i, j)) continue;
+      if (a.dropout > 0 && !dropout.keep(0, b * a.h_q + h, i, j)) continue;
       for (std::int64_t d = 0; d < a.d_v; ++d) {
         product += weight * value(all_.x.v, k.batch, k.begin + j, h / (a.h_q / a.h_k), d) *
                    static_cast<double>(all_.grad_o.get(q.batch, q.begin + i, h, d));

@@ -7,12 +7,12 @@
 #include <limits>
 #include <vector>
 
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/plan_data.hpp"
 #include "ref/attention_forward.hpp"
+#include "runtime/runtime.hpp"
 #include "support/contract.hpp"
 #include "support/far_rows.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -103,7 +103,7 @@ TEST(Contract, EqualScoresFarApartShareTheWeight) {
 
 TEST(Contract, OneKeyHasProbabilityOne) {
   planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities().row_max(), nothing, [](const Instance& x) {
-    // The LSE of one score is that score, up to the error of exp2, which depends on the type (blocks/exp2.hpp).
+    // The LSE of one score is that score, up to the error of exp2, which depends on the type (cpu/blocks/exp2.hpp).
     const double error = x.problem.dtype == DType::f32 ? 1e-6 : x.problem.dtype == DType::f16 ? 1e-5 : 1e-4;
     for (std::int64_t i = 0; i < 40; ++i) {
       EXPECT_EQ(x.probabilities.get(0, 0, i, 0), 1);

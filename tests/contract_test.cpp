@@ -336,8 +336,9 @@ TEST(Contract, DropoutBitsAreTheSameEverywhere) {
       [](Instance& x) { x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s == d ? 1 : 0); }); },
       [](const Instance& x) {
         const DropoutMask mask = DropoutMask::make(x.problem.dropout, x.rng.seed, x.rng.offset);
-        x.o.for_each(
-            [&](auto b, auto i, auto h, auto j) { ASSERT_EQ(x.o.get(b, i, h, j) != 0, mask.keep(b * 4 + h, i, j)); });
+        x.o.for_each([&](auto b, auto i, auto h, auto j) {
+          ASSERT_EQ(x.o.get(b, i, h, j) != 0, mask.keep(0, b * 4 + h, i, j));
+        });
       });
   planted(Case{"x", 1, 20, 30, 2, 2, 32, 32}.dropout(1.f), nothing, [](const Instance& x) {
     x.o.for_each([&](auto b, auto i, auto h, auto d) { ASSERT_EQ(x.o.get(b, i, h, d), 0); });

@@ -1,6 +1,6 @@
-// tests/device_copy_test.cpp: tests what cuda/device_copy.hpp promises about addresses, gaps, overlaps and guards. No
-// GPU is needed, because the host's own memory takes the place of the device's.
-#include "cuda/device_copy.hpp"
+// tests/device_copy_test.cpp: tests what tools/problem/device_copy.hpp promises about addresses, gaps, overlaps and
+// guards. No GPU is needed, because the host's own memory takes the place of the device's.
+#include "problem/device_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "support/contract.hpp"
 #include "support/gradients.hpp"
 
-// In this executable these functions take the place of cuda/runtime_*.cpp.
+// In this executable these functions take the place of runtime/runtime_*.cpp.
 namespace falchion::cuda {
 Device current_device() { return {}; }
 std::string error_text(int) { return ""; }

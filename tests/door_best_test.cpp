@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "api/operand_list.hpp"
-#include "cuda/device_copy.hpp"
 #include "fake_cuda/load.hpp"
 #include "plan/text.hpp"
+#include "problem/device_copy.hpp"
 #include "support/contract.hpp"
 #include "support/gemm.hpp"
 #include "support/gradients.hpp"

@@ -1,6 +1,6 @@
-// tests/door_gpu_test.cpp: tests on machines without a GPU what plans for a GPU ask of CUDA. src/cuda/runtime_cuda.cpp
-// is linked with a fake runtime and a fake driver (tests/fake_cuda), and a function of the test takes the place of a
-// variant's launch.
+// tests/door_gpu_test.cpp: tests on machines without a GPU what plans for a GPU ask of CUDA.
+// src/runtime/runtime_cuda.cpp is linked with a fake runtime and a fake driver (tests/fake_cuda), and a function of the
+// test takes the place of a variant's launch.
 #include <cuda.h>
 
 #include <array>
@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "api/run.hpp"
-#include "blocks/sm90_tensor_map.hpp"
-#include "cuda/driver_numbers.hpp"
-#include "cuda/runtime.hpp"
 #include "fake_cuda/load.hpp"
 #include "fake_cuda/runtime.hpp"
+#include "gpu/blocks/sm90_tensor_map.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
+#include "runtime/driver_numbers.hpp"
+#include "runtime/runtime.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
 

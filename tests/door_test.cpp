@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "cpu/levels.hpp"
-#include "cuda/place.hpp"
 #include "fake_cuda/load.hpp"
+#include "runtime/place.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
 #include "support/linear.hpp"

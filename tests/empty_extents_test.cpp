@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/device_copy.hpp"
+#include "base/size.hpp"
+#include "problem/device_copy.hpp"
 #include "support/compare.hpp"
 #include "support/linear.hpp"
 #include "support/paths.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

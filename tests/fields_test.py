@@ -53,7 +53,7 @@ def places():
     """{where: (its names, which fields it must have as {key: names that will do})}"""
     all_rows, keys = rows(), [row[1] for row in rows()]
     of_c = {key: {"band"} if kind == "band" else {key} for kind, key, _, _ in all_rows}
-    of_python = {key: {key, "window"} for kind, key, _, _ in all_rows if kind == "band"}
+    of_python = {key: {key, "window"} for kind, key, _, _ in all_rows if kind == "band"} | {"offset": {"align", "diagonal"}}
     of_cpp = {**of_c, "scale": {"score"}, "softcap": {"score"}}
     tensors = {key for kind, key, _, _ in all_rows if kind in ("tensor", "output", "lengths") or key == "frozen"}
     options = [key for kind, key, _, of in all_rows if not of and key not in SIZES | {"packed"}]

@@ -1,6 +1,6 @@
 // tests/gemm_bytes_turns_test.cpp: the order in which blocks of k go through two accumulators, on the host: each block
 // is started once and finished once, in order, and no accumulator is started while its sums wait to be read.
-#include "sm90/gemm_bytes_turns.hpp"
+#include "sm90/gemm/bytes/turns.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "policy/divide.hpp"
-#include "sm90/gemm_few_tiles.hpp"
+#include "base/divide.hpp"
+#include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion::testing {
 namespace {

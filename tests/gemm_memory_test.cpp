@@ -4,11 +4,11 @@
 
 #include <limits>
 
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "support/far_rows.hpp"
 #include "support/gemm.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -1,6 +1,6 @@
 // tests/gemm_tile_test.cpp: the tiles of a GEMM on a GPU, counted on the host: each block of k of each tile of D comes
 // once.
-#include "gpu/gemm_tile.hpp"
+#include "gpu/gemm/tile.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "policy/divide.hpp"
+#include "base/divide.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -258,6 +258,54 @@ TEST(Judge, AScoreOfManyProductsIsGrantedWhatItsSumRounds) {
   EXPECT_FALSE(matches(x, reference));
 }
 
+/// The products of each score have one sign, and the scores rise with the key.
+Instance rising_scores(std::uint64_t seed) {
+  Instance x = make_instance(Case{"x", 1, 2, 19, 1, 1, 192, 5}, DType::f32, seed);
+  x.problem.lse = false;
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, std::abs(x.q.get(b, s, h, d))); });
+  x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, 4.F / 21 * static_cast<float>(s)); });
+  x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, 100 * x.v.get(b, s, h, d)); });
+  return x;
+}
+
+/// O in f32, where each product of q and k counts `factor` more for an odd key. Four products are summed at a time and
+/// added to the score, as sm80's kernel does above d 128.
+void attend_by_fours(Instance* x, float factor = 1) {
+  const Attention& a = x->problem;
+  for (std::int64_t i = 0; i < a.s_q; ++i) {
+    float scores[19] = {}, o[5] = {}, l = 0;
+    for (std::int64_t j = 0; j < a.s_k; ++j) {
+      for (std::int64_t c = 0; c < a.d_qk; c += 4) {
+        float four = 0;
+        for (std::int64_t e = c; e < c + 4; ++e)
+          four = std::fma(x->q.get(0, i, 0, e) * (j % 2 == 1 ? factor : 1), x->k.get(0, j, 0, e), four);
+        scores[j] += four;
+      }
+      scores[j] *= static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
+    }
+    for (std::int64_t j = 0; j < a.s_k; ++j) {
+      const float p = std::exp(scores[j] - scores[a.s_k - 1]);
+      l += p;
+      for (std::int64_t c = 0; c < a.d_v; ++c) o[c] = std::fma(p, x->v.get(0, j, 0, c), o[c]);
+    }
+    for (std::int64_t c = 0; c < a.d_v; ++c) x->o.set(0, i, 0, c, o[c] / l);
+  }
+}
+
+/// Here each addition rounds at the size of the sum so far, whatever the products' own roundings. With some of these
+/// numbers the naive sum is lucky, and an honest one in another order is four times as far off.
+TEST(Judge, AScoreWhoseProductsHaveOneSignIsGrantedWhatItsSumRounds) {
+  for (std::uint64_t seed = 0; seed < 800; ++seed) {
+    SCOPED_TRACE(seed);
+    Instance x = rising_scores(seed);
+    const Reference reference(x);
+    attend_by_fours(&x);
+    EXPECT_TRUE(matches(x, reference));
+    attend_by_fours(&x, 1 + 0x1p-18F);
+    EXPECT_FALSE(matches(x, reference));
+  }
+}
+
 /// Both scores are near -1e4, where numbers lie 1e-3 apart. The naive computation is exact here, because the dot
 /// product is 0. A kernel may be off by one such step between the two scores, but not by ten.
 TEST(Judge, AScoreWithABiasIsRoundedAtItsOwnSize) {

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_copy.hpp"
 #include "ladder/backward/step.hpp"
+#include "problem/device_copy.hpp"
 #include "support/gradients.hpp"
 #include "support/ladder.hpp"
 

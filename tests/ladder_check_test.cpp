@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/names.hpp"
 #include "ladder/gemm_problem.hpp"
 #include "policy/dtype.hpp"
-#include "types/names.hpp"
 
 namespace falchion::testing {
 namespace {

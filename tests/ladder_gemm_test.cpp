@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/runtime.hpp"
 #include "judge/gemm.hpp"
 #include "ladder/gemm/order.hpp"
 #include "ladder/gemm/parts.hpp"
 #include "ladder/gemm/shares.hpp"
 #include "ladder/gemm/step.hpp"
+#include "runtime/runtime.hpp"
 #include "support/ladder.hpp"
 #include "support/tensor.hpp"
 

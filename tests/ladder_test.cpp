@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/runtime.hpp"
 #include "ladder/attention/step.hpp"
 #include "ladder/backward/step.hpp"
 #include "ladder/linear/step.hpp"
+#include "runtime/runtime.hpp"
 #include "support/compare.hpp"
 #include "support/gradients.hpp"
 #include "support/instance.hpp"

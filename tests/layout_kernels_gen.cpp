@@ -9,8 +9,8 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the sm90 config's headers call on a device.
 
-#include "sm80/attention_forward_config.hpp"
-#include "sm90/attention_forward_config.hpp"
+#include "sm80/attention_forward/config.hpp"
+#include "sm90/attention_forward/config.hpp"
 
 namespace {
 
@@ -118,7 +118,7 @@ int main() {
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #define TILE_attention_forward_sm90(kind, d, ...) \
   sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind>>(#kind);
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;
 }

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/device_copy.hpp"
+#include "base/size.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/device_copy.hpp"
 #include "support/linear.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -12,10 +12,10 @@
 #include "plan/norm.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "sm80/norm_tiles.hpp"
 #include "support/gpu_plan.hpp"
 #include "support/norm.hpp"
 #include "support/to_c.hpp"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion::testing {
 namespace {

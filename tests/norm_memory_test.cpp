@@ -4,9 +4,9 @@
 
 #include <limits>
 
+#include "base/size.hpp"
 #include "support/far_rows.hpp"
 #include "support/norm.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

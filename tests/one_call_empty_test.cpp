@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "api/operand_list.hpp"
-#include "cuda/device_copy.hpp"
+#include "base/size.hpp"
+#include "problem/device_copy.hpp"
 #include "support/contract.hpp"
 #include "support/gemm.hpp"
 #include "support/gradients.hpp"
 #include "support/linear.hpp"
 #include "support/norm.hpp"
 #include "support/to_c.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

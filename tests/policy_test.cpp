@@ -101,7 +101,7 @@ TEST(Dropout, KeepsItsShare) {
     constexpr int n = 200;
     for (std::int64_t bh = 0; bh < 4; ++bh)
       for (std::int64_t i = 0; i < n; ++i)
-        for (std::int64_t j = 0; j < n; ++j) kept += mask.keep(bh, i, j) ? 1 : 0;
+        for (std::int64_t j = 0; j < n; ++j) kept += mask.keep(0, bh, i, j) ? 1 : 0;
     const double total = 4. * n * n, sigma = std::sqrt(total * p * (1 - p));
     EXPECT_NEAR(kept, total * (1 - p), 4 * sigma) << p;
     EXPECT_FLOAT_EQ(mask.keep_scale, p < 1 ? 1 / (1 - p) : 0);
@@ -117,7 +117,7 @@ TEST(Dropout, EachNumberOfTheKeyCounts) {
   const auto bits = [](std::uint64_t seed, std::uint64_t offset, std::int64_t bh, std::int64_t i) {
     const DropoutMask mask = DropoutMask::make(0.5f, seed, offset);
     std::uint64_t out = 0;
-    for (int j = 0; j < 64; ++j) out = out << 1 | (mask.keep(bh, i, j) ? 1 : 0);
+    for (int j = 0; j < 64; ++j) out = out << 1 | (mask.keep(0, bh, i, j) ? 1 : 0);
     return out;
   };
   const std::uint64_t base = bits(1, 2, 3, 4);

@@ -180,7 +180,8 @@ TEST(Ref, DropoutThinsProbabilitiesAndKeepsLse) {
   const DropoutMask mask = DropoutMask::make(a.dropout, row.x.rng.seed, row.x.rng.offset);
   double o = 0, l = 0;
   for (int j = 0; j < 6; ++j) l += std::exp(static_cast<double>(j));
-  for (int j = 0; j < 6; ++j) o += mask.keep(0, 0, j) ? 2 * std::exp(static_cast<double>(j)) / l * std::pow(10., j) : 0;
+  for (int j = 0; j < 6; ++j)
+    o += mask.keep(0, 0, 0, j) ? 2 * std::exp(static_cast<double>(j)) / l * std::pow(10., j) : 0;
   EXPECT_FLOAT_EQ(row.o(), static_cast<float>(o));
   EXPECT_FLOAT_EQ(row.lse(), static_cast<float>(std::log(l)));
 }

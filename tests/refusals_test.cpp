@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "api/overlap.hpp"
+#include "base/size.hpp"
 #include "plan/text.hpp"
 #include "support/contract.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

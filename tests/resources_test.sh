@@ -31,7 +31,7 @@ table_of() {
   loops=$(loops_of "$1")
   find "$1/" \( -path '*generated/variants/*' -o -path '*src/gpu/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
     name=${file##*/} name=${name%.cu.o.ptxas}
-    [[ $file == *generated/variants/* ]] || name=${name}_$(basename "$(dirname "$file")")_-_all_-
+    [[ $file == *generated/variants/* ]] || name=${name}_gpu_-_all_-
     # a failed compilation leaves a report without an object
     if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi
   done | awk -v loops="$loops" '

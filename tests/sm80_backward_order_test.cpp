@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "sm80/attention_backward_once_order.hpp"
+#include "sm80/attention_backward/once/order.hpp"
 
 namespace falchion::sm80 {
 namespace {

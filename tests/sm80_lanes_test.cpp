@@ -7,13 +7,13 @@
 #include <set>
 #include <vector>
 
-#include "blocks/sm80_lane_blocks.hpp"
+#include "gpu/blocks/lane_blocks.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {
 namespace {
 
-using sm80::LaneBlocks, sm80::swizzled;
+using gpu::LaneBlocks, gpu::swizzled;
 
 /// Lines of the tiles of this kernel: keys 128; rows 64 and 128.
 template <class F>
@@ -66,7 +66,7 @@ TEST(Sm80LaneBlocks, SingleWordsLieWhereBlocksAreRead) {
   constexpr int kLines = 128;
   for_each_block(kLines, [](int line, int column) {
     for (int lane = 0; lane < 32; ++lane) {
-      const std::uint32_t at = LaneBlocks{sm80::words_of_lane(lane)}.at<kLines>(line, column);
+      const std::uint32_t at = LaneBlocks{gpu::words_of_lane(lane)}.at<kLines>(line, column);
       const std::uint32_t places[] = {at, at + 8 * 128, at ^ 16, (at ^ 16) + 8 * 128};
       for (int word = 0; word < 4; ++word) {
         const int chunk = swizzled<kLines>(line + lane / 4 + word % 2 * 8, column + word / 2 * 8);
@@ -88,7 +88,7 @@ TEST(Sm80LaneBlocks, NoBankConflicts) {
       EXPECT_EQ(blocks([](int lane) { return LaneBlocks::down_first(lane); }).worst, 1);
       EXPECT_EQ(blocks([](int lane) { return LaneBlocks::across_first(lane); }).worst, 1);
       const Access words = walk(32, 1, 4, [&](int lane, int) {
-        return static_cast<std::ptrdiff_t>(LaneBlocks{sm80::words_of_lane(lane)}.at<kLines>(line, column));
+        return static_cast<std::ptrdiff_t>(LaneBlocks{gpu::words_of_lane(lane)}.at<kLines>(line, column));
       });
       EXPECT_EQ(words.worst, 1);
     });

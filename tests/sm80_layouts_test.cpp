@@ -1,4 +1,4 @@
-// tests/sm80_layouts_test.cpp: walks through the shared memory of every sm80 tile of plan/tiles.def with CuTe on the
+// tests/sm80_layouts_test.cpp: walks through the shared memory of every sm80 tile of the forward pass with CuTe on the
 // host, as the sm80 kernels do. No bank may be asked for two words at once, no byte may belong to two elements, and
 // nothing may be too large.
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
-#include "sm80/attention_forward_config.hpp"
+#include "sm80/attention_forward/config.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {
@@ -47,12 +47,12 @@ void for_each_variant(F f) {
 #define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   EXPECT_GE(count, 18);  // all tiles of the three kinds, and few in f16 too
 }
 
-// ---- What the kernel does, of src/sm80/attention_forward.cuh and attention_store.cuh
-// ---------------------------------
+// ---- What the kernel does: kernel.cuh and store.cuh of src/sm80/attention_forward
+// ------------------------------------
 
 template <class Config, class Layout_>
 Access ldmatrix_q(Layout_ layout) {

@@ -6,7 +6,7 @@
 
 #include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
-#include "sm80/linear_attention_config.hpp"
+#include "sm80/linear_attention/config.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {

@@ -1,5 +1,5 @@
-// The walk of a CTA of Hopper's backward kernel (src/sm90/attention_backward_step.hpp), run on the host.
-#include "sm90/attention_backward_step.hpp"
+// The walk of a CTA of Hopper's backward kernel (src/sm90/attention_backward/step.hpp), run on the host.
+#include "sm90/attention_backward/step.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// tests/sm90_gemm_test.cpp: walks on the host through the shared memory of every GEMM tile of plan/tiles.def
+// tests/sm90_gemm_test.cpp: walks on the host through the shared memory of every GEMM tile of tiles/gemm/tiles.def
 // for Hopper. TMA must write each element of A and B where wgmma looks for it, and of C and the residual where the lane
 // that has its sum looks for it; D must lie where TMA fetches it; shared memory and registers must suffice.
 #include <gtest/gtest.h>
@@ -14,15 +14,15 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
-#include "blocks/sm80_lane_blocks.hpp"
-#include "sm90/gemm_config.hpp"
+#include "gpu/blocks/lane_blocks.hpp"
+#include "sm90/gemm/config.hpp"
 
 namespace falchion::testing {
 namespace {
 
 using namespace cute;
+using gpu::LaneBlocks;
 using gpu::Major;
-using sm80::LaneBlocks;
 using sm90::GemmConfig, sm90::GemmKind;
 
 /// Calls f(Config{}) for every tile, in every way in which its operands may lie. Bytes lie along k alone.
@@ -50,7 +50,7 @@ void for_each_variant(F f) {
     }
   };
 #define TILE_gemm_sm90(kind, d, ...) call_all(std::integral_constant<GemmKind, GemmKind::kind>{}, #kind);
-#include "plan/tiles.def"
+#include "tiles/gemm/tiles.def"
   EXPECT_GE(count, 18);  // four tiles of 16 bits, lying in four ways, and two of bytes
 }
 

@@ -1,4 +1,4 @@
-// tests/sm90_layouts_test.cpp: walks on the host through the shared memory of every sm90 tile of plan/tiles.def. TMA
+// tests/sm90_layouts_test.cpp: walks on the host through the shared memory of every sm90 tile of the forward pass. TMA
 // must write each element where wgmma looks for it, wgmma must meet no bank conflicts, and shared memory and registers
 // must suffice.
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
-#include "sm90/attention_forward_config.hpp"
+#include "sm90/attention_forward/config.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -41,7 +41,7 @@ void for_each_variant(F f) {
 #define TILE_attention_forward_sm90(kind, d, ...)          \
   call(VariantConfig<bf16, d, sm90::Kind::kind>{}, #kind); \
   call(VariantConfig<f16, d, sm90::Kind::kind>{}, #kind);
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   EXPECT_GE(count, 30);  // fifteen tiles, in two types
 }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "blocks/sm90_map_cache.hpp"
+#include "gpu/blocks/sm90_map_cache.hpp"
 
 namespace falchion::testing {
 namespace {

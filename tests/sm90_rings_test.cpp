@@ -14,8 +14,8 @@
 #include "support/host_warp.hpp"
 #include "support/random.hpp"
 
-#include "sm90/attention_forward_config.hpp"
-#include "sm90/attention_schedule.hpp"
+#include "sm90/attention_forward/config.hpp"
+#include "sm90/attention_forward/schedule.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -192,7 +192,7 @@ TEST(Sm90Rings, ARecordMustBeWantedOnceForEachTile) {
 }
 
 /// A consumer that passes over more tiles of keys than the ring has stages would wait for itself. The config forbids
-/// that (static_assert in attention_forward_config.hpp).
+/// that (static_assert in sm90/attention_forward/config.hpp).
 TEST(Sm90Rings, MoreSkippedThanStagesHangs) {
   const ModelTile as_many{.keys = 8, .skipped = {2, 0}}, more{.keys = 8, .skipped = {5, 0}};
   EXPECT_EQ(run({as_many, as_many, as_many}, {}), "");

@@ -1,6 +1,6 @@
 // tests/sm90_schedule_test.cpp: tests the order in which Hopper's CTAs work on the tiles
-// (src/sm90/attention_schedule.hpp). Each tile must have one place, the tiles of a section must stand together with the
-// longest first, and under a causal band no CTA may end much later than the others.
+// (src/sm90/attention_forward/schedule.hpp). Each tile must have one place, the tiles of a section must stand together
+// with the longest first, and under a causal band no CTA may end much later than the others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 #include "plan/text.hpp"
 
-#include "sm90/attention_schedule.hpp"
+#include "sm90/attention_forward/schedule.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -1,5 +1,5 @@
 // tests/tile_counter_test.cpp: tests the counter from which Hopper's CTAs draw their tiles
-// (src/blocks/tile_counter.cuh). It runs that very code on the host, on CTAs that take turns at random
+// (src/gpu/blocks/tile_counter.cuh). It runs that very code on the host, on CTAs that take turns at random
 // (support/host_grid.hpp). Whatever the workspace holds before a launch, and in whatever order the CTAs run, each tile
 // must be drawn once.
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "support/host_grid.hpp"
 #include "support/random.hpp"
 
-#include "blocks/tile_counter.cuh"
+#include "gpu/blocks/tile_counter.cuh"
 
 namespace falchion::testing {
 namespace {
@@ -33,9 +33,9 @@ std::string name(const Launch& x) {
   return text(x.ctas, " CTAs, ", x.tiles, " tiles", x.start == Start::together ? "" : ", the first CTA late");
 }
 
-/// Runs a launch whose CTAs ask for tiles as Places of src/sm90/attention_load.cuh does: the first tile of a CTA is its
-/// own number. Returns "" or what went wrong. A CTA must not end while there are tiles that nobody has drawn, because
-/// the others would have to do them alone.
+/// Runs a launch whose CTAs ask for tiles as Places of src/sm90/attention_forward/load.cuh does: the first tile of a
+/// CTA is its own number. Returns "" or what went wrong. A CTA must not end while there are tiles that nobody has
+/// drawn, because the others would have to do them alone.
 template <class Draw = TileDraw>
 std::string run(const Launch& launch, std::uint64_t seed, TileCounter* counter) {
   std::vector<int> times(launch.tiles);

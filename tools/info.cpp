@@ -8,11 +8,11 @@
 #include "command/table.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
-#include "cuda/runtime.hpp"
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/operation.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -7,17 +7,18 @@
 
 #include "falchion/tensor.h"
 
-enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
-enum { FAL_GRADS_ROUNDED = 0, FAL_GRADS_F32 = 1, FAL_GRADS_ACCUMULATE = 2 }; /* grads */
-enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
+enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2, FAL_AT = 3 }; /* band.align */
+enum { FAL_GRADS_ROUNDED = 0, FAL_GRADS_F32 = 1, FAL_GRADS_ACCUMULATE = 2 };      /* grads */
+enum { FAL_UNBOUNDED = -1 };                                                      /* band.left, band.right */
 
-/* Query i sees key j <=> -left <= j - (i + shift) <= right, where shift is s_k - s_q (bottom_right) or 0 (top_left).
+/* Query i sees key j <=> -left <= j - (i + shift) <= right, where shift is s_k - s_q (bottom_right), 0 (top_left) or
+ * offset (at): query 0 stands at key offset, as in a chunk of a prompt or in one step of a ring.
  * A band of zeroes is the full band. A causal one is {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT}. A bounded side needs align.
  */
 typedef struct fal_band {
   int64_t left, right; /* each FAL_UNBOUNDED or >= 0 */
   int32_t align;
-  int32_t reserved; /* 0 */
+  int32_t offset; /* with FAL_AT, from -2^30 to 2^30; else 0 */
 } fal_band;
 
 /* Which random numbers the dropout of one run draws. `at` is null or points to two numbers in the backend's memory. The
@@ -27,6 +28,13 @@ typedef struct fal_rng {
   const uint64_t* at;
   uint64_t reserved; /* 0 */
 } fal_rng;
+
+/* Where a run lies in a larger problem, of whose dropout mask it draws its part: element (b, h, i, j) of the run is
+ * element (b + origin.b, h + origin.h, i + origin.i, j + origin.j) there. h_q: the query heads of the larger problem;
+ * 0: as many as in the run. Each is 0 or more, and j is a multiple of 4. */
+typedef struct fal_origin {
+  int64_t b, h, i, j, h_q;
+} fal_origin;
 
 /* Exact softmax attention, O = softmax(S) V with S = softcap(scale q.k) + alibi + bias. Then mask and band select which
  * scores count. */
@@ -68,6 +76,7 @@ typedef struct fal_operands {
   fal_tensor grad_q, grad_k, grad_v; /* outputs: as q, k, v; f32 unless grads is FAL_GRADS_ROUNDED */
   fal_tensor grad_bias;              /* output: (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over */
   fal_tensor grad_alibi;             /* output: (b or 1, 1, h_q, 1) f32 */
+  fal_origin origin;                 /* used with dropout, in both passes */
 } fal_operands;
 
 /* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */

@@ -8,19 +8,28 @@
 namespace falchion {
 
 /// Where the diagonal of a band lies when s_q != s_k. There is no default, because libraries differ: FlashAttention
-/// means bottom_right (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0).
-enum class Align : std::uint8_t { unset, bottom_right, top_left };
+/// means bottom_right (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0). `at`
+/// puts it anywhere: query 0 stands at key Band::offset, as in a chunk of a prompt, or in one step of a ring.
+enum class Align : std::uint8_t { unset, bottom_right, top_left, at };
 
 /// Which keys a query may see. Query i sees key j  <=>  -left <= j - (i + shift) <= right,
-/// where shift is s_k - s_q (bottom_right) or 0 (top_left), and s_q and s_k are the lengths of that sequence.
+/// where shift is s_k - s_q (bottom_right), 0 (top_left) or offset (at), and s_q and s_k are the lengths of that
+/// sequence.
 struct Band {
   static constexpr std::int64_t unbounded = -1;
   std::int64_t left = unbounded, right = unbounded;  // each is unbounded or >= 0
   Align align = Align::unset;                        // it must be set when a side is bounded
+  std::int64_t offset = 0;                           // with Align::at, from -2^30 to 2^30; else 0
 
   static Band full() { return {}; }
-  static Band causal(Align align) { return {unbounded, 0, align}; }
-  static Band window(std::int64_t left, std::int64_t right, Align align) { return {left, right, align}; }
+  static Band causal(Align align, std::int64_t offset = 0) { return {unbounded, 0, align, offset}; }
+  static Band window(std::int64_t left, std::int64_t right, Align align, std::int64_t offset = 0) {
+    return {left, right, align, offset};
+  }
+  /// Query i of a sequence of these lengths stands at key i + shift.
+  std::int64_t shift(std::int64_t s_q, std::int64_t s_k) const {
+    return align == Align::at ? offset : align == Align::top_left ? 0 : s_k - s_q;
+  }
   bool operator==(const Band&) const = default;
 };
 
@@ -38,6 +47,14 @@ struct Score {
 struct Rng {
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* at = nullptr;
+
+  /// Where this run lies in a larger problem, of whose mask it draws its part: element (b, h, i, j) of the run is
+  /// element (origin.b + b, origin.h + h, origin.i + i, origin.j + j) there. h_q: the query heads of the larger
+  /// problem; 0: as many as here. Each is 0 or more, and j is a multiple of 4.
+  struct Origin {
+    std::int64_t b = 0, h = 0, i = 0, j = 0, h_q = 0;
+    bool operator==(const Origin&) const = default;
+  } origin{};
 };
 
 /// What the backward pass writes gradients as: rounded to the type of q; in f32; or in f32, added to what is there.

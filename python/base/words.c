@@ -14,6 +14,7 @@ static const struct {
 } words[] = {{"band.left", "window[0]", ANYWHERE},
              {"band.right", "window[1]", ANYWHERE},
              {"band.align", "align", ANYWHERE},
+             {"band.offset", "align", ANYWHERE},
              {"score.scale", "scale", ANYWHERE},
              {"score.softcap", "softcap", ANYWHERE},
              {"rng.at", "seed", ANYWHERE},

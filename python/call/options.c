@@ -5,6 +5,7 @@
 static const char* const layouts[] = {"bshd", "bhsd", NULL};
 static const char* const backends[] = {"best", "ref", "cpu", "sm80", "sm90", NULL};
 static const char* const aligns[] = {"bottom_right", "top_left", NULL};
+enum { MOST_OFFSET = 1 << 30 };
 
 int read_layout(call* call, PyObject* layout) {
   return layout == NULL || to_word("layout", layout, layouts, &call->heads_first);
@@ -127,6 +128,20 @@ static int raise_unaligned(const call* call, const char* what) {
   return 0;
 }
 
+/* A corner, its number in aligns, or the key at which query 0 stands, which gives 2. */
+static int read_align(const call* call, PyObject* object, int* align, fal_band* band) {
+  int64_t offset = 0;
+  if (PyUnicode_Check(object) || object == Py_None) return to_word("align", object, aligns, align);
+  if (!to_int64("align", object, &offset)) return 0;
+  if (offset < -MOST_OFFSET || offset > MOST_OFFSET) {
+    raise_text(FAL_INVALID, call, "align = %lld: the key of query 0 must be in [-2^30, 2^30]", (long long)offset);
+    return 0;
+  }
+  *align = 2;
+  band->offset = (int32_t)offset;
+  return 1;
+}
+
 int read_band(call* call, PyObject* const* options, int same_lengths) {
   fal_band* band = &call->problem.attention.band;
   PyObject* causal = options[CAUSAL];
@@ -134,7 +149,7 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
   const int is_causal = truth != 0;
   int align = -1;
   if (truth < 0) return 0;
-  if (options[ALIGN] != NULL && !to_word("align", options[ALIGN], aligns, &align)) return 0;
+  if (options[ALIGN] != NULL && !read_align(call, options[ALIGN], &align, band)) return 0;
   band->left = band->right = FAL_UNBOUNDED;
   if (options[WINDOW] != NULL && !read_window(options[WINDOW], band)) return 0;
   if (is_causal) band->right = 0;
@@ -150,7 +165,7 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
     }
     if (!to_word("causal", causal, aligns, &named)) return 0;
     if (align >= 0 && align != named) {
-      raise_text(FAL_INVALID, call, "causal = %R, but align = \"%s\"", causal, aligns[align]);
+      raise_text(FAL_INVALID, call, "causal = %R, but align = %R", causal, options[ALIGN]);
       return 0;
     }
     align = named;
@@ -159,7 +174,7 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
     if (!same_lengths) return raise_unaligned(call, is_causal ? "causal=True" : "a window without align");
     align = 0;
   }
-  band->align = align < 0 ? FAL_ALIGN_UNSET : align == 0 ? FAL_BOTTOM_RIGHT : FAL_TOP_LEFT;
+  band->align = align < 0 ? FAL_ALIGN_UNSET : align == 0 ? FAL_BOTTOM_RIGHT : align == 1 ? FAL_TOP_LEFT : FAL_AT;
   return 1;
 }
 

@@ -51,7 +51,8 @@ def attention(
     causal: False; "bottom_right", the last query sees the last key; "top_left", query 0 sees key 0 alone; or True,
         which is only taken where both are the same.
     window: (left, right), how many keys before and after its own place a query sees; None is unbounded.
-    align: "bottom_right" or "top_left", for a window where s_q and s_k differ.
+    align: where the diagonal of causal=True, of a window or of alibi lies where s_q and s_k differ: "bottom_right",
+      "top_left", or the key at which query 0 stands (an int; a chunk of a prompt whose first row is n has align=n).
     scale: what Q K^T is multiplied by; None is 1/sqrt(d_qk).
     softcap: above 0 each score s becomes softcap tanh(s / softcap).
     alibi: slopes (h_q) or (b, h_q), float32: a score loses the slope times its distance from the diagonal.

@@ -14,7 +14,7 @@ def band_svg(problem: dict[str, Any]) -> str:
     height = max(8.0, SIDE * rows / max(rows, keys))
     width = max(8.0, SIDE * keys / max(rows, keys))
     band = problem["band"]
-    shift = keys - rows if band["align"] == "bottom_right" else 0
+    shift = keys - rows if band["align"] == "bottom_right" else band["offset"]
     left = keys + rows if band["left"] < 0 else band["left"]
     right = keys + rows if band["right"] < 0 else band["right"]
 

@@ -68,7 +68,8 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
   problem->s_q = problem->packed ? attributes->integer("max_q") : operands->q.shape[1];
   problem->s_k = problem->packed ? attributes->integer("max_k") : operands->k.shape[1];
   if (!problem->packed) problem->b = operands->q.shape[0];
-  problem->band = {attributes->integer("left"), attributes->integer("right"), attributes->code("align"), 0};
+  problem->band = {attributes->integer("left"), attributes->integer("right"), attributes->code("align"),
+                   static_cast<std::int32_t>(attributes->integer("diagonal"))};
   problem->scale = attributes->number("scale");
   problem->softcap = attributes->number("softcap");
   problem->dropout = attributes->number("dropout");

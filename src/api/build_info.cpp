@@ -6,10 +6,10 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "runtime/runtime.hpp"
 
 #define FALCHION_TEXT_OF(x) #x
 #define FALCHION_DOTTED(major, minor, patch) \

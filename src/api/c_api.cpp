@@ -25,7 +25,8 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.d_qk = x.d_qk;
   out.d_v = x.d_v;
   const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
-  if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::top_left, check, "band.align")};
+  if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::at, check, "band.align")};
+  out.band.offset = x.band.offset;
   out.score = {x.scale, x.softcap};
   out.dropout = x.dropout;
   out.packed = to_flag(x.packed, check, "packed");
@@ -46,7 +47,6 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.grad_alibi = to_flag(x.grad_alibi, check, "grad_alibi");
   out.frozen = x.frozen;
   check_reserved(x.reserved, check, "attention.reserved");
-  check_reserved(x.band.reserved, check, "attention.band.reserved");
   check_reserved(x.reserved2, check, "attention.reserved2");
   return out;
 }
@@ -71,7 +71,7 @@ Operands to_operands(const fal_operands* from, Check* check) {
   out.used_q = x.used_q;
   out.used_k = x.used_k;
   out.first_k = x.first_k;
-  out.rng = {x.rng.seed, x.rng.offset, x.rng.at};
+  out.rng = {x.rng.seed, x.rng.offset, x.rng.at, {x.origin.b, x.origin.h, x.origin.i, x.origin.j, x.origin.h_q}};
   out.grad_o = tensor("grad_o", x.grad_o);
   out.grad_lse = tensor("grad_lse", x.grad_lse);
   out.grad_q = tensor("grad_q", x.grad_q);

@@ -7,9 +7,9 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/text.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

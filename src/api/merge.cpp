@@ -7,10 +7,10 @@
 #include "api/check.hpp"
 #include "api/operand_list.hpp"
 #include "api/run.hpp"
-#include "cuda/place.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
+#include "runtime/place.hpp"
 
 namespace falchion {
 namespace {

@@ -11,7 +11,7 @@
 #include "api/run.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
-#include "policy/divide.hpp"
+#include "base/divide.hpp"
 
 namespace falchion {
 namespace {

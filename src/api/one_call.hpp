@@ -15,12 +15,12 @@
 #include "api/run.hpp"
 #include "api/validate.hpp"
 #include "cpu/levels.hpp"
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

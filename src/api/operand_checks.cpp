@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "api/overlap.hpp"
-#include "types/size.hpp"
+#include "base/size.hpp"
 
 namespace falchion {
 namespace {

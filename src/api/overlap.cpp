@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/text.hpp"
-#include "policy/divide.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {

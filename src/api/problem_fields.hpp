@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/problem_line.hpp"
-#include "types/names.hpp"
+#include "base/names.hpp"
 
 namespace falchion::line {
 
@@ -47,6 +47,11 @@ void beside(Any& p, std::string_view key, const F& f) {
     f("dropout_seed", p.seed);
     f("dropout_offset", p.offset);
     f("rng_at", p.rng_in_memory);
+    f("origin_b", p.origin.b);
+    f("origin_h", p.origin.h);
+    f("origin_i", p.origin.i);
+    f("origin_j", p.origin.j);
+    f("origin_h_q", p.origin.h_q);
   } else if (key == "alibi") {
     f("alibi_by_batch", p.slopes_by_batch);
   } else if (key == "bias") {

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "api/problem_fields.hpp"
+#include "base/size.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
 
 namespace falchion::line {
 namespace {

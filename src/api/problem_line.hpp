@@ -112,6 +112,7 @@ struct Problem {
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
   bool rng_in_memory = false;          // whether half of each is added from memory
+  Rng::Origin origin;                  // of Operands::rng too
   DType bias_dtype = DType::f32;
   Broadcast bias, mask;
   Broadcast grad_bias;               // over which axes the gradient of the bias is summed

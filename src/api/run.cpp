@@ -6,11 +6,11 @@
 
 #include "api/runner.hpp"
 #include "api/trace.hpp"
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "api/trace.hpp"
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/json.hpp"
 #include "plan/operation.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::trace {
 namespace {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "api/trace.hpp"
-#include "cuda/place.hpp"
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
+#include "runtime/place.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::trace {
 namespace {
@@ -97,6 +97,7 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
   if (a.packed && a.b > 0) p->spare = std::max<std::int64_t>(0, x.q.shape[1] - line::sum(p->lengths_q));
   p->seed = x.rng.seed;
   p->offset = x.rng.offset;
+  if (a.dropout > 0) p->origin = x.rng.origin;
   if (a.dropout > 0 && x.rng.at != nullptr) {
     std::uint64_t at[2];
     p->rng_in_memory = !lengths.read("rng.at", x.rng.at, 2, at);

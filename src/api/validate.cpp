@@ -36,12 +36,16 @@ void check_band(const Band& band, Check* check) {
                  ": it must be 0 or more, or unbounded (-1)");
   check->require(band.right >= 0 || band.right == Band::unbounded, "band.right = ", band.right,
                  ": it must be 0 or more, or unbounded (-1)");
-  check->require(band.align <= Align::top_left, "band.align = ", static_cast<int>(band.align), " is no Align");
+  check->require(band.align <= Align::at, "band.align = ", static_cast<int>(band.align), " is no Align");
   const bool bounded = band.left != Band::unbounded || band.right != Band::unbounded;
   check->require(
       !bounded || band.align != Align::unset,
       "band.align is unset: a bounded band needs bottom_right (FlashAttention: the last query sees the last key) "
-      "or top_left (PyTorch: query 0 sees key 0)");
+      "or top_left (PyTorch: query 0 sees key 0) or at (query 0 stands at key band.offset)");
+  check->require(band.align == Align::at || band.offset == 0, "band.offset = ", band.offset,
+                 " with band.align = ", name(band.align), ": only Align::at has an offset");
+  check->require(-kMaxSequence <= band.offset && band.offset <= kMaxSequence, "band.offset = ", band.offset,
+                 ": it must be in [-", kMaxSequence, ", ", kMaxSequence, "]");
 }
 
 void check_score(const Attention& a, Check* check) {

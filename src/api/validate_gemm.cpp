@@ -5,8 +5,8 @@
 #include "api/operand_checks.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {

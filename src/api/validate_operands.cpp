@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "api/operand_checks.hpp"
+#include "api/sizes.hpp"
 #include "api/validate.hpp"
 
 namespace falchion {
@@ -132,6 +133,23 @@ class AttentionLister {
   const Shape q_, k_, v_, o_, statistics_;
 };
 
+/// The counter of dropout has 32 bits for each of these, and four keys share one draw.
+void check_origin(const Attention& a, const Rng::Origin& origin, Check* check) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  const auto in_range = [&](const char* name, std::int64_t x, std::int64_t most) {
+    return check->require(0 <= x && x <= most, "rng.origin.", name, " = ", x, ": it must be in [0, ", most, "]");
+  };
+  const std::int64_t heads = origin.h_q == 0 ? a.h_q : origin.h_q;
+  if (!in_range("h_q", origin.h_q, kMaxHeads) || !in_range("h", origin.h, kMost) || !in_range("b", origin.b, kMost) ||
+      !in_range("i", origin.i, kMost - a.s_q) || !in_range("j", origin.j, kMost - a.s_k))
+    return;
+  check->require(origin.j % 4 == 0, "rng.origin.j = ", origin.j, ": it must be a multiple of 4");
+  check->require(origin.h + a.h_q <= heads, "rng.origin.h + h_q = ", origin.h, " + ", a.h_q,
+                 " is over rng.origin.h_q = ", heads, ", the query heads of the larger problem");
+  check->require(heads == 0 || origin.b <= kMost / heads - a.b, "(rng.origin.b + b) * rng.origin.h_q = (", origin.b,
+                 " + ", a.b, ") * ", heads, " is over the limit of ", kMost);
+}
+
 }  // namespace
 
 OperandList operands_of(const Attention& a, Pass pass, const Operands& x) {
@@ -154,6 +172,7 @@ Pass pass_of(const Operands& x) {
 Status validate_operands(const Attention& a, const Operands& x, const OperandList& list) {
   Check check;
   check_operands(list, &check);
+  if (a.dropout > 0 && x.rng.origin != Rng::Origin{}) check_origin(a, x.rng.origin, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   check_rows_without_sequence("k", a.packed, a.b, x.k.shape[1], &check);
   check_overlaps(list, &check);

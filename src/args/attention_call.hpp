@@ -6,17 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "args/view.hpp"
 #include "policy/dropout.hpp"
 
 namespace falchion {
 
-/// A tensor with axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
+/// Tensors have axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
 /// have (b, h, s_q, 1), and alibi has (b, 1, h, 1).
-struct View {
-  void* data = nullptr;         // null: the tensor is absent
-  std::int64_t stride[4] = {};  // in elements
-};
-
 struct AttentionCall {
   View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi;
   bool bias_f32 = false;                                                      // else bias has the input type
@@ -27,12 +23,19 @@ struct AttentionCall {
   const std::int32_t *used_q = nullptr, *used_k = nullptr;                    // (b) or null
   const std::int32_t* first_k = nullptr;                                      // (b) or null
   std::int64_t left = -1, right = -1;                                         // the band; below 0: unbounded
-  bool top_left = false;
+  bool bottom_right = true;  // the last query stands at the last key; else query 0 stands at key `diagonal`
+  std::int64_t diagonal = 0;
   float scale = 1, softcap = 0;  // the plan has filled in the default scale
   float dropout = 0;
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* rng_at = nullptr;  // null, or two numbers that are added to seed and offset
+  DropoutOrigin origin;
 };
+
+/// Query i of a sequence of these lengths stands at key i + shift.
+FALCHION_HD std::int64_t shift_of(const AttentionCall& a, std::int64_t q_length, std::int64_t k_length) {
+  return a.bottom_right ? k_length - q_length : a.diagonal;
+}
 
 /// ALiBi's slope of one query head of one sequence, or 0 without ALiBi.
 FALCHION_HD float slope_of(const AttentionCall& a, std::int64_t b, std::int64_t h) {
@@ -43,7 +46,8 @@ FALCHION_HD float slope_of(const AttentionCall& a, std::int64_t b, std::int64_t 
 
 FALCHION_HD DropoutMask dropout_of(const AttentionCall& a) {
   const bool elsewhere = a.dropout > 0 && a.rng_at != nullptr;
-  return DropoutMask::make(a.dropout, a.seed + (elsewhere ? a.rng_at[0] : 0), a.offset + (elsewhere ? a.rng_at[1] : 0));
+  return DropoutMask::make(a.dropout, a.seed + (elsewhere ? a.rng_at[0] : 0), a.offset + (elsewhere ? a.rng_at[1] : 0),
+                           a.origin);
 }
 
 }  // namespace falchion

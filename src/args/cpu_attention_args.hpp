@@ -6,14 +6,9 @@
 #include <cstdint>
 
 #include "args/attention_call.hpp"
+#include "args/pool.hpp"
 
 namespace falchion::cpu {
-
-/// Runs work on threads: parallel_for calls task(context, i) once for each i in [0, n).
-struct Pool {
-  void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
-  void* self = nullptr;
-};
 
 struct AttentionArgs : AttentionCall {
   // The plan decides what follows.

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "args/cpu_attention_args.hpp"
 #include "args/norm_call.hpp"
+#include "args/pool.hpp"
 
 namespace falchion::cpu {
 

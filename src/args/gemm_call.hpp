@@ -2,7 +2,9 @@
 // gives.
 #pragma once
 
-#include "args/attention_call.hpp"
+#include <cstdint>
+
+#include "args/view.hpp"
 
 namespace falchion {
 

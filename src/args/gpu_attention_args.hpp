@@ -13,23 +13,24 @@ namespace falchion::gpu {
 /// warp.
 inline constexpr int kMaxSplits = 128;
 
-/// The bytes that AttentionArgs::counter points to (blocks/tile_counter.cuh).
+/// The bytes that AttentionArgs::counter points to (gpu/blocks/tile_counter.cuh).
 inline constexpr std::size_t kTileCounterBytes = 16;
 
 struct AttentionArgs : AttentionCall {
   // The plan decides what follows. All pointers lie on the device.
-  int group = 1;                  // query heads of one K/V head that are rows of one tile; 1: a tile has one head
-  int splits = 1;                 // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
-  int walkers = 0;                // sm90: CTAs that walk over the tiles; 0: one CTA per tile
-  void* counter = nullptr;        // sm90: from which they draw their tiles (blocks/tile_counter.cuh); null: in turn
-  std::int64_t section = 0;       // sm90: columns of a section of tiles (sm90/attention_schedule.hpp); 0: no sections
+  int group = 1;             // query heads of one K/V head that are rows of one tile; 1: a tile has one head
+  int splits = 1;            // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
+  int walkers = 0;           // sm90: CTAs that walk over the tiles; 0: one CTA per tile
+  void* counter = nullptr;   // sm90: from which they draw their tiles (gpu/blocks/tile_counter.cuh); null: in turn
+  std::int64_t section = 0;  // sm90: columns of a section of tiles (attention_forward/schedule.hpp); 0: no sections
   std::int64_t last_section = 0;  // sm90: columns of the last one, at most
   bool aligned = true;            // rows of q, k, v, o start at multiples of 16 bytes
   std::int64_t tiles = 0;         // row tiles of one head or group; packed: an upper bound for all sequences together
   float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised
   float* partial_m_l = nullptr;   // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
-  void* halves = nullptr;         // sm90, kind halves: its part of the workspace (sm90/attention_halves_workspace.hpp)
-  bool early = false;             // programmatic dependent launch (blocks/stream_order.cuh)
+  void* halves =
+      nullptr;         // sm90, kind halves: its part of the workspace (tiles/attention_forward/halves_workspace.hpp)
+  bool early = false;  // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
 /// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant

@@ -17,7 +17,7 @@ struct AttentionBackwardArgs : AttentionBackwardCall {
   std::int64_t ctas_at_once = 1;   // of this variant: as many as the device has room for
   std::byte* workspace = nullptr;  // as the variant lays it out, 64-byte aligned
   bool grads_aligned = false;      // rows of grad_q, grad_k and grad_v start at multiples of 16 bytes
-  bool early = false;              // programmatic dependent launch (blocks/stream_order.cuh)
+  bool early = false;              // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
 /// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant

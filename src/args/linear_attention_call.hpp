@@ -2,7 +2,9 @@
 // reason that attention_call.hpp gives.
 #pragma once
 
-#include "args/attention_call.hpp"
+#include <cstdint>
+
+#include "args/view.hpp"
 
 namespace falchion {
 

@@ -2,7 +2,10 @@
 // gives.
 #pragma once
 
-#include "args/attention_call.hpp"
+#include <cstdint>
+
+#include "args/view.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
 

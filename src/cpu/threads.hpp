@@ -1,7 +1,7 @@
 // src/cpu/threads.hpp: the pool used when the caller lends none.
 #pragma once
 
-#include "args/cpu_attention_args.hpp"
+#include "args/pool.hpp"
 
 namespace falchion::cpu {
 

@@ -156,8 +156,9 @@ class RoundedScores {
 }  // namespace
 
 /// Moves the inputs by what any computation in these types is granted: 2^-22 (f16: 2^-19) of each product of a score;
-/// 2^-22 of the scale (kernels multiply it by log2 e first), of a slope and of the bias as a whole; and of each
-/// probability one unit of P's type (f32: kProbability), for which the whole row of V of that key is moved.
+/// in f32 each score by what its sum loses (kAddition); 2^-22 of the scale (kernels multiply it by log2 e first), of a
+/// slope and of the bias as a whole; and of each probability one unit of P's type (f32: kProbability), for which the
+/// whole row of V of that key is moved.
 void AttentionReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -182,7 +183,7 @@ void AttentionReference::nudge() const {
     }
     Outputs moved(a, inputs_);
     moved.attach(&x);
-    ref::attention_forward(a, x, {});
+    ref::attention_forward(a, x, {.sum_step = a.dtype == DType::f32 ? kAddition : 0, .draw = draw});
     for (std::size_t which = 0; which < 4; ++which) {
       for (std::size_t i = 0; i < moved.memory[which].size(); ++i) {
         const double by = std::abs(static_cast<double>(moved.memory[which][i]) - exact_.memory[which][i]);

@@ -86,7 +86,7 @@ bool unseen_may_reach(const Attention& a, const Operands& x, Gradient which, con
   const std::int64_t heads = which == Gradient::q ? 1 : a.h_q / a.h_k;  // those that share the element
   for (std::int64_t b = 0; b < a.b; ++b) {
     for (std::int64_t h = head * heads; h < (head + 1) * heads; ++h) {
-      const auto row = ref::Query<float>::of(a, x, b, h);
+      const auto row = ref::Query<float>::of(a, x, b, h, {});
       const ref::Rows& rows = which == Gradient::q ? row.q_rows : row.k_rows;
       const std::int64_t element = place - rows.begin;
       if (rows.batch != batch || element < 0 || element >= rows.length) continue;
@@ -166,9 +166,9 @@ DType GradientReference::type_of(Gradient which) const {
 }
 
 /// Moves the inputs by what any computation in these types is granted: the products of a score (k) and of the gradient
-/// of a probability (v), o and lse by a few roundings of f32, each slope and the bias as a whole; the scale by what a
-/// score may lose; and each P and each dS by half a unit of the operands' type (f32: 1.5 * 2^-22). A gradient in f32 or
-/// bf16 may besides be flushed to 0 below 2^-126.
+/// of a probability (v), and in f32 their sums, o and lse by a few roundings of f32, each slope and the bias as a
+/// whole; the scale by what a score may lose; and each P and each dS by half a unit of the operands' type (f32: 1.5 *
+/// 2^-22). A gradient in f32 or bf16 may besides be flushed to 0 below 2^-126.
 void GradientReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -189,9 +189,12 @@ void GradientReference::nudge() const {
     x.lse = lse.view();
     x.bias = bias.view();
     x.alibi = slopes.view();
-    const Outputs moved = compute(
-        a, x,
-        {.step = rounding_step(a.dtype), .least_step = least_step(a.dtype), .slope_step = kSoftcapSlope, .draw = draw});
+    const Outputs moved = compute(a, x,
+                                  {.sum_step = a.dtype == DType::f32 ? kAddition : 0,
+                                   .draw = draw,
+                                   .step = rounding_step(a.dtype),
+                                   .least_step = least_step(a.dtype),
+                                   .slope_step = kSoftcapSlope});
     for (std::size_t i = 0; i < kGradients; ++i) {
       for (std::size_t n = 0; n < moved.memory[i].size(); ++n) {
         const double by = std::abs(static_cast<double>(moved.memory[i][n]) - exact_.memory[i][n]);

@@ -1,5 +1,5 @@
 // src/judge/promoted_sums.hpp: what Hopper's tensor cores cut off a sum of products of e4m3
-// (src/sm90/gemm_bytes_sums.cuh).
+// (src/sm90/gemm/bytes/sums.cuh).
 #pragma once
 
 #include <array>

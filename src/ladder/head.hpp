@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion::ladder {
 

@@ -6,8 +6,8 @@
 
 #include <type_traits>
 
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::ladder {
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/divide.hpp"
 #include "plan/attention.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

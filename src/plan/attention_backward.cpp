@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/divide.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/attention_backward_launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

@@ -3,14 +3,14 @@
 #include <cstdint>
 #include <string>
 
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/attention_backward_launch.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "gpu/attention_backward_workspace.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/launch.hpp"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion {
 namespace {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/runtime.hpp"
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/operation.hpp"
@@ -13,9 +14,8 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
-#include "sm90/attention_halves_workspace.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
+#include "tiles/attention_forward/halves_workspace.hpp"
 
 namespace falchion {
 namespace {

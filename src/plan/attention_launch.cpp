@@ -6,6 +6,7 @@
 #include "plan/attention.hpp"
 #include "plan/launch.hpp"
 #include "plan/tiles.hpp"
+#include "ref/dropout_origin.hpp"
 
 namespace falchion {
 namespace {
@@ -48,6 +49,7 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ar
   args->seed = x.rng.seed;
   args->offset = x.rng.offset;
   args->rng_at = problem.dropout > 0 ? x.rng.at : nullptr;
+  args->origin = origin_of(problem, x.rng);
 }
 
 void set_problem(const Attention& problem, AttentionCall* args) {
@@ -65,7 +67,8 @@ void set_problem(const Attention& problem, AttentionCall* args) {
   }
   args->left = problem.band.left;
   args->right = problem.band.right;
-  args->top_left = problem.band.align == Align::top_left;
+  args->bottom_right = problem.band.align != Align::top_left && problem.band.align != Align::at;
+  args->diagonal = problem.band.offset;
   args->scale = problem.score.scale;
   args->softcap = problem.score.softcap;
   args->dropout = problem.dropout;

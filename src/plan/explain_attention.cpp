@@ -1,6 +1,7 @@
 // src/plan/explain_attention.cpp: a plan of attention, in words and facts.
 #include <string_view>
 
+#include "base/divide.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
@@ -8,7 +9,6 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -16,8 +16,16 @@ namespace {
 std::string band_text(const Band& band) {
   if (band.left < 0 && band.right < 0) return "full";
   const auto side = [](std::int64_t x) { return x < 0 ? std::string("unbounded") : std::to_string(x); };
-  if (band.left < 0 && band.right == 0) return text("causal(", name(band.align), ")");
-  return text("window(", side(band.left), ", ", side(band.right), ", ", name(band.align), ")");
+  const std::string where = band.align == Align::at ? text("at ", band.offset) : name(band.align);
+  if (band.left < 0 && band.right == 0) return text("causal(", where, ")");
+  return text("window(", side(band.left), ", ", side(band.right), ", ", where, ")");
+}
+
+/// What the band's diagonal means, for those who know another library's.
+std::string diagonal_text(const Band& band) {
+  if (band.left < 0 && band.right < 0) return "";
+  if (band.align == Align::bottom_right) return ": the last query stands at the last key";
+  return text(": query 0 stands at key ", band.offset);
 }
 
 std::string score_text(const Attention& a) {
@@ -209,48 +217,47 @@ std::string describe_attention(const PlanData& plan) {
 Json attention_facts(const PlanData& plan) { return problem_facts(plan.attention().problem); }
 
 Json problem_facts(const Attention& a) {
-  return Json::object(
-      {{"dtype", name(a.dtype)},
-       {"dtype_k", name(a.dtype_k)},
-       {"dtype_v", name(a.dtype_v)},
-       {"dtype_o", name(a.dtype_o)},
-       {"b", a.b},
-       {"s_q", a.s_q},
-       {"s_k", a.s_k},
-       {"h_q", a.h_q},
-       {"h_k", a.h_k},
-       {"d_qk", a.d_qk},
-       {"d_v", a.d_v},
-       {"band", Json::object({{"left", a.band.left}, {"right", a.band.right}, {"align", name(a.band.align)}})},
-       {"score", Json::object({{"scale", a.score.scale}, {"softcap", a.score.softcap}})},
-       {"dropout", a.dropout},
-       {"packed", a.packed},
-       {"used_q", a.used_q},
-       {"used_k", a.used_k},
-       {"first_k", a.first_k},
-       {"alibi", a.alibi},
-       {"bias", a.bias},
-       {"mask", a.mask},
-       {"lse", a.lse},
-       {"row_max", a.row_max},
-       {"probabilities", a.probabilities},
-       {"any_order", a.any_order},
-       {"grads", name(a.grads)},
-       {"zero_unused", a.zero_unused},
-       {"grad_lse", a.grad_lse},
-       {"grad_bias", a.grad_bias},
-       {"grad_alibi", a.grad_alibi},
-       {"frozen", static_cast<int>(a.frozen)}});
+  return Json::object({{"dtype", name(a.dtype)},
+                       {"dtype_k", name(a.dtype_k)},
+                       {"dtype_v", name(a.dtype_v)},
+                       {"dtype_o", name(a.dtype_o)},
+                       {"b", a.b},
+                       {"s_q", a.s_q},
+                       {"s_k", a.s_k},
+                       {"h_q", a.h_q},
+                       {"h_k", a.h_k},
+                       {"d_qk", a.d_qk},
+                       {"d_v", a.d_v},
+                       {"band", Json::object({{"left", a.band.left},
+                                              {"right", a.band.right},
+                                              {"align", name(a.band.align)},
+                                              {"offset", a.band.offset}})},
+                       {"score", Json::object({{"scale", a.score.scale}, {"softcap", a.score.softcap}})},
+                       {"dropout", a.dropout},
+                       {"packed", a.packed},
+                       {"used_q", a.used_q},
+                       {"used_k", a.used_k},
+                       {"first_k", a.first_k},
+                       {"alibi", a.alibi},
+                       {"bias", a.bias},
+                       {"mask", a.mask},
+                       {"lse", a.lse},
+                       {"row_max", a.row_max},
+                       {"probabilities", a.probabilities},
+                       {"any_order", a.any_order},
+                       {"grads", name(a.grads)},
+                       {"zero_unused", a.zero_unused},
+                       {"grad_lse", a.grad_lse},
+                       {"grad_bias", a.grad_bias},
+                       {"grad_alibi", a.grad_alibi},
+                       {"frozen", static_cast<int>(a.frozen)}});
 }
 
 void tell_attention_problem(const PlanData& plan, Story* story) {
   const Attention& a = plan.attention().problem;
   story->tell("problem", text(plan.operation->name, " ", name(a.dtype), ": b ", a.b, ", s_q ", a.s_q, ", s_k ", a.s_k,
                               ", h_q ", a.h_q, ", h_k ", a.h_k, ", d_qk ", a.d_qk, ", d_v ", a.d_v));
-  story->tell("band",
-              text(band_text(a.band), a.band.left < 0 && a.band.right < 0 ? ""
-                                      : a.band.align == Align::top_left   ? ": query 0 stands at key 0"
-                                                                          : ": the last query stands at the last key"));
+  story->tell("band", text(band_text(a.band), diagonal_text(a.band)));
   story->tell("score", score_text(a));
   const std::string with = with_text(a, plan.pass);
   if (!with.empty()) story->tell("with", with);

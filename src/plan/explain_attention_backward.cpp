@@ -2,12 +2,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/divide.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

@@ -1,12 +1,12 @@
 // src/plan/explain_gemm.cpp: a plan of a GEMM, in words and facts.
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/gemm.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {

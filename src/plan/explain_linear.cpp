@@ -1,11 +1,11 @@
 // src/plan/explain_linear.cpp: a plan of linear attention, in words and facts.
+#include "base/divide.hpp"
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

@@ -4,14 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "base/divide.hpp"
 #include "plan/norm.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
-#include "sm80/norm_tiles.hpp"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion {
 namespace {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/divide.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

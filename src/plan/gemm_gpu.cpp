@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/runtime.hpp"
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/gemm_gpu_few.hpp"
@@ -16,8 +17,7 @@
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "policy/divide.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 namespace {

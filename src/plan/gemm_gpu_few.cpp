@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/divide.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "policy/divide.hpp"
-#include "sm90/gemm_few_tiles.hpp"
+#include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion {
 namespace {

@@ -1,9 +1,9 @@
 // src/plan/gemm_gpu_few.hpp: how Hopper's GEMM kernel for few rows cuts a problem.
 #pragma once
 
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "plan/launch.hpp"
-#include "policy/divide.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -8,9 +8,9 @@
 #include <functional>
 #include <string>
 
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

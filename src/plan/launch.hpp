@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "args/attention_call.hpp"
+#include "base/size.hpp"
 #include "cpu/threads.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 

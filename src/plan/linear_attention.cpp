@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/divide.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 #include "ref/linear_attention.hpp"
 
 namespace falchion {

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda/runtime.hpp"
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/linear_attention.hpp"
@@ -13,8 +14,7 @@
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "policy/divide.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 namespace {

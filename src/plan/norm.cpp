@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/divide.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
-#include "sm80/norm_tiles.hpp"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion {
 namespace {

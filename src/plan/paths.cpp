@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/divide.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

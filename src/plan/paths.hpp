@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

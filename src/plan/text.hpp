@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "types/names.hpp"
+#include "base/names.hpp"
 
 namespace falchion {
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/norm.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -27,7 +27,7 @@ double pairs_up_to(double s_q, double s_k, double shift, double bound) {
 
 double visible_pairs(const Attention& a) {
   const double s_q = static_cast<double>(a.s_q), s_k = static_cast<double>(a.s_k);
-  const double shift = a.band.align == Align::top_left ? 0 : s_k - s_q;
+  const double shift = static_cast<double>(a.band.shift(a.s_q, a.s_k));
   const double below = a.band.right < 0 ? s_q * s_k : pairs_up_to(s_q, s_k, shift, static_cast<double>(a.band.right));
   const double before = a.band.left < 0 ? 0 : pairs_up_to(s_q, s_k, shift, -static_cast<double>(a.band.left) - 1);
   return below > before ? below - before : 0;

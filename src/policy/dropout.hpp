@@ -4,9 +4,17 @@
 
 #include <cstdint>
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
+
+/// Where a run lies in a larger problem, in the units of Philox's counter. A sum that does not fit 32 bits wraps round,
+/// as the numbers themselves do.
+struct DropoutOrigin {
+  std::uint32_t heads = 0;            // the query heads of one sequence of the larger problem
+  std::uint32_t row_of_heads = 0;     // b * heads + h of the run's first head
+  std::uint32_t query = 0, keys = 0;  // its first query; its first key / 4
+};
 
 struct Philox {
   std::uint32_t key[2];
@@ -30,29 +38,33 @@ struct Philox {
   }
 };
 
-/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h,
-/// offset), and its key is the seed, with the high 32 bits of the offset mixed in, so that all 64
-/// bits of both count. Word j % 4 belongs to key j.
+/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h, offset), where all count
+/// from the origin of the larger problem on, and its key is the seed, with the high 32 bits of the offset mixed in, so
+/// that all 64 bits of both count. Word j % 4 belongs to key j.
 struct DropoutMask {
   Philox philox;
   std::uint32_t offset_low;
   std::uint64_t threshold;  // a key is kept when word >= threshold, which is p 2^32 and so 2^32 for p = 1
   float keep_scale;         // 1 / (1 - p), 0 for p = 1
+  DropoutOrigin origin;
 
-  static FALCHION_HD DropoutMask make(float p, std::uint64_t seed, std::uint64_t offset) {
+  static FALCHION_HD DropoutMask make(float p, std::uint64_t seed, std::uint64_t offset,
+                                      const DropoutOrigin& origin = {}) {
     const std::uint32_t high = static_cast<std::uint32_t>(offset >> 32);
     return {{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) ^ high * 0x9E3779B9u}},
             static_cast<std::uint32_t>(offset),
             static_cast<std::uint64_t>(static_cast<double>(p) * 4294967296.0 + 0.5),
-            p < 1 ? 1 / (1 - p) : 0};
+            p < 1 ? 1 / (1 - p) : 0,
+            origin};
   }
-  /// The four words for keys 4 * (j / 4) to 4 * (j / 4) + 3 of row (b, h, i), where bh = b * h_q + h.
-  FALCHION_HD Philox::Block words(std::int64_t bh, std::int64_t i, std::int64_t j) const {
-    return philox(static_cast<std::uint32_t>(j / 4), static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(bh),
+  /// The four words for keys 4 * (j / 4) to 4 * (j / 4) + 3 of row (b, h, i).
+  FALCHION_HD Philox::Block words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return philox(static_cast<std::uint32_t>(j / 4) + origin.keys, static_cast<std::uint32_t>(i) + origin.query,
+                  static_cast<std::uint32_t>(b) * origin.heads + static_cast<std::uint32_t>(h) + origin.row_of_heads,
                   offset_low);
   }
-  FALCHION_HD bool keep(std::int64_t bh, std::int64_t i, std::int64_t j) const {
-    return words(bh, i, j).word[j % 4] >= threshold;
+  FALCHION_HD bool keep(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return words(b, h, i, j).word[j % 4] >= threshold;
   }
 };
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
 

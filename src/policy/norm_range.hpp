@@ -1,7 +1,7 @@
 // src/policy/norm_range.hpp: rows whose squares lie outside the range of f32, and what their numbers are multiplied by.
 #pragma once
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
 

@@ -25,13 +25,12 @@ struct Pair {
 template <class Real>
 struct GradientRow : Query<Real> {
   using Query<Real>::a, Query<Real>::x, Query<Real>::b, Query<Real>::h, Query<Real>::i, Query<Real>::q_rows,
-      Query<Real>::k_rows;
-  Rounding rounding;
+      Query<Real>::k_rows, Query<Real>::rounding, Query<Real>::sign_of;
   Real grad_o[kMaxHeadDim] = {};
   Real lse = 0, d = 0;  // d is grad_o . o - grad_lse
 
   GradientRow(const Attention& problem, const Operands& operands, Rounding how, std::int64_t batch, std::int64_t head)
-      : Query<Real>(Query<Real>::of(problem, operands, batch, head)), rounding(how) {}
+      : Query<Real>(Query<Real>::of(problem, operands, batch, head, how)) {}
 
   void load(std::int64_t row) {
     this->load_q(row);
@@ -58,7 +57,8 @@ struct GradientRow : Query<Real> {
   Pair<Real> pair(std::int64_t j) const {
     const Real dot = this->dot(j), exact = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
     const Real p = exact < static_cast<Real>(rounding.least_p) ? 0 : exact;
-    const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
+    const Real grad_p =
+        kept == 0 ? 0 : kept * this->dot(grad_o, x.v, j, a.d_v, 4);  // whatever V of a dropped key holds
     const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = softcap_slope(dot, j);
     const Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d);
     return {.p = moved(rounded, 0, j) * kept,
@@ -76,10 +76,6 @@ struct GradientRow : Query<Real> {
     if (slope < static_cast<Real>(rounding.least_slope)) return 0;
     return slope + static_cast<Real>(sign_of(2, j) * rounding.slope_step);
   }
-  /// +1 or -1 for a number of a pair.
-  double sign_of(std::uint64_t which, std::int64_t j) const {
-    return DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j) ? 1 : -1;
-  }
   /// One of the two numbers of a pair, moved a step up or down where that is asked for.
   Real moved(Real number, std::uint64_t which, std::int64_t j) const {
     if (rounding.step == 0) return number;
@@ -88,13 +84,6 @@ struct GradientRow : Query<Real> {
   }
   static float load_at(const Tensor& statistic, std::int64_t batch, std::int64_t head, std::int64_t row) {
     return ref::load(statistic, at(statistic, batch, head, row, 0));
-  }
-  Real grad_o_times_v(std::int64_t j) const {
-    const std::int64_t offset = at(x.v, k_rows.batch, k_rows.begin + j, this->h_kv(), 0);
-    Real sum = 0;
-    for (std::int64_t e = 0; e < a.d_v; ++e)
-      sum += grad_o[e] * static_cast<Real>(ref::load(x.v, offset + at(x.v, 3, e)));
-    return sum;
   }
 };
 

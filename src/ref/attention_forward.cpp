@@ -1,6 +1,6 @@
-// src/ref/attention_forward.cpp: the definition of attention. It says what is computed; cpu/attention_forward.hpp and
-// sm90/attention_forward.cuh say how. It is naive on purpose: it makes two passes over the keys and asks mask.keep for
-// each key, so that no bug of the tiled kernels can hide here.
+// src/ref/attention_forward.cpp: the definition of attention. It says what is computed;
+// cpu/attention_forward/kernel.hpp and sm90/attention_forward/kernel.cuh say how. It is naive on purpose: it makes two
+// passes over the keys and asks mask.keep for each key, so that no bug of the tiled kernels can hide here.
 #include "ref/attention_forward.hpp"
 
 #include <algorithm>
@@ -35,8 +35,9 @@ struct Sums {
 };
 
 template <class Real>
-void attend(const Query<Real>& query, Rounding rounding) {
+void attend(const Query<Real>& query) {
   const Attention& a = query.a;
+  const Rounding& rounding = query.rounding;
   const Operands& x = query.x;
   const Real infinity = std::numeric_limits<Real>::infinity();
   const std::int64_t s_k = query.k_rows.length, row = query.q_rows.begin + query.i;
@@ -83,10 +84,10 @@ template <class Real>
 void attention_forward(const Attention& a, const Operands& x, Rounding rounding) {
   for (std::int64_t b = 0; b < a.b; ++b) {
     for (std::int64_t h = 0; h < a.h_q; ++h) {
-      Query<Real> query = Query<Real>::of(a, x, b, h);
+      Query<Real> query = Query<Real>::of(a, x, b, h, rounding);
       for (std::int64_t i = 0; i < query.q_rows.length; ++i) {
         query.load_q(i);
-        attend(query, rounding);
+        attend(query);
       }
     }
   }

@@ -13,6 +13,9 @@ struct Rounding {
   DType o = DType::f32;  // O, or the gradients, are rounded to this, where the tensor that they go to is wider
   double least_p = 0;    // exp(s - m) below this counts as 0 in P V; in the backward pass exp(s - lse), everywhere
   bool single_precision = false;  // all arithmetic is f32: the naive computation that others are compared with
+  double sum_step = 0;     // each dot product is moved by this share of the root of the sum of the squares of its sums
+                           // so far, of which every fourth counts
+  std::uint64_t draw = 0;  // which of the numbers that are moved go up
 
   // These are for the backward pass alone.
   DType ds = DType::f32;    // the gradient of scale q.k is rounded to this before its products with q and k
@@ -21,7 +24,6 @@ struct Rounding {
   double least_step = 0;    // and by this amount
   double slope_step = 0;    // the derivative of the softcap, from 0 to 1, is moved by this amount
   double least_slope = 0;   // that derivative counts as 0 below this
-  std::uint64_t draw = 0;   // which of them go up
   bool magnitudes = false;  // each term of a sum counts with its magnitude
 };
 

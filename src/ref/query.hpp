@@ -9,6 +9,8 @@
 #include "policy/dropout.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
+#include "ref/attention_forward.hpp"
+#include "ref/dropout_origin.hpp"
 #include "ref/elements.hpp"
 
 namespace falchion::ref {
@@ -21,7 +23,8 @@ inline float slope_of(const Tensor& slopes, std::int64_t b, std::int64_t h) {
 
 inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
   const bool elsewhere = a.dropout > 0 && rng.at != nullptr;
-  return DropoutMask::make(a.dropout, rng.seed + (elsewhere ? rng.at[0] : 0), rng.offset + (elsewhere ? rng.at[1] : 0));
+  return DropoutMask::make(a.dropout, rng.seed + (elsewhere ? rng.at[0] : 0), rng.offset + (elsewhere ? rng.at[1] : 0),
+                           origin_of(a, rng));
 }
 
 /// The keys of sequence b.
@@ -40,14 +43,15 @@ struct Query {
   std::int64_t b, h;
   Rows q_rows, k_rows;
   std::int64_t i = 0;
+  Rounding rounding = {};
   Real q[kMaxHeadDim] = {};
 
-  static Query of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h) {
+  static Query of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h, const Rounding& rounding) {
     const float scale =
         a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
     const Rows k_rows = keys_of(x, b);
-    const std::int64_t shift = a.band.align == Align::top_left ? 0 : k_rows.length - q_rows.length;
+    const std::int64_t shift = a.band.shift(q_rows.length, k_rows.length);
     return {.a = a,
             .x = x,
             .mod = {scale, a.score.softcap, a.alibi ? slope_of(x.alibi, b, h) : 0},
@@ -56,7 +60,8 @@ struct Query {
             .b = b,
             .h = h,
             .q_rows = q_rows,
-            .k_rows = k_rows};
+            .k_rows = k_rows,
+            .rounding = rounding};
   }
 
   std::int64_t column(std::int64_t j) const { return k_rows.first + j; }  // key j's in bias, mask and probabilities
@@ -73,11 +78,22 @@ struct Query {
     return !a.bias || load(x.bias, at(x.bias, b, h, i, column(j))) != -std::numeric_limits<float>::infinity();
   }
   /// q_i . k_j
-  Real dot(std::int64_t j) const {
-    const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, h_kv(), 0);
+  Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3); }
+  /// The dot product of a row of this query and row j of k or v. `which` names its sign, where it is moved.
+  Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
+    const std::int64_t offset = at(of, k_rows.batch, k_rows.begin + j, h_kv(), 0);
     Real sum = 0;
-    for (std::int64_t d = 0; d < a.d_qk; ++d) sum += q[d] * static_cast<Real>(load(x.k, offset + at(x.k, 3, d)));
-    return sum;
+    double squares = 0;
+    for (std::int64_t d = 0; d < n; ++d) {
+      sum += row[d] * static_cast<Real>(load(of, offset + at(of, 3, d)));
+      if (rounding.sum_step != 0 && d % 4 == 3) squares += static_cast<double>(sum) * static_cast<double>(sum);
+    }
+    if (!(squares > 0) || std::isinf(squares)) return sum;
+    return sum + static_cast<Real>(sign_of(which, j) * rounding.sum_step * std::sqrt(squares));
+  }
+  /// +1 or -1 for one of the numbers of this query and key j.
+  double sign_of(std::uint64_t which, std::int64_t j) const {
+    return DropoutMask::make(0.5F, rounding.draw, which).keep(0, b * a.h_q + h, i, j) ? 1 : -1;
   }
   /// How far key j is from the diagonal: i + shift - j.
   Real distance(std::int64_t j) const { return static_cast<Real>(i + mask.shift - j); }
@@ -89,7 +105,7 @@ struct Query {
   /// The factor that dropout multiplies key j's probability by: 0 or 1 / (1 - p).
   Real kept(std::int64_t j) const {
     if (!(a.dropout > 0)) return 1;
-    return dropout.keep(b * a.h_q + h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
+    return dropout.keep(b, h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
   }
 };
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/device_copy.hpp"
+#include "problem/device_copy.hpp"
 #include "support/contract.hpp"
 #include "support/random.hpp"
 

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/divide.hpp"
 #include "device.hpp"
 #include "gemm_hopper.hpp"
 #include "kernels.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "plan/gemm_gpu_few.hpp"
 #include "plan/plan_data.hpp"
-#include "policy/divide.hpp"
 #include "support/gemm.hpp"
 
 namespace falchion::testing {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::testing {
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/divide.hpp"
 #include "device.hpp"
 #include "gemm_hopper.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
-#include "policy/divide.hpp"
 #include "support/gemm.hpp"
 
 namespace falchion::testing {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda/runtime.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 #include "support/compare.hpp"
 
 namespace falchion::testing {

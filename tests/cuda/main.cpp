@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "cuda/runtime.hpp"
 #include "plan/operation.hpp"
+#include "runtime/runtime.hpp"
 #include "support/paths.hpp"
 
 namespace falchion::testing {

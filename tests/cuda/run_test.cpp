@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 
-#include "cuda/runtime.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 #include "support/environment.hpp"
 
 namespace falchion::testing {

@@ -1,11 +1,11 @@
 // tests/cuda/softmax_test.cpp: tests that on Hopper the bits of a row of O do not depend on the rows beside it,
-// although a warp decides for all of its rows whether any needs a new maximum (src/blocks/sm90_softmax.cuh). Packed
+// although a warp decides for all of its rows whether any needs a new maximum (src/gpu/blocks/sm90_softmax.cuh). Packed
 // sequences rely on it, because the last warp of one may have rows of the next.
 #include <cstdint>
 #include <string>
 
-#include "cuda/runtime.hpp"
 #include "device.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "args/gpu_attention_args.hpp"
-#include "cuda/runtime.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 #include "support/compare.hpp"
 
 namespace falchion::testing {

@@ -2,8 +2,8 @@
 // few rows are zero, so that the answer is known without a reference.
 #pragma once
 
+#include "base/size.hpp"
 #include "device.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 

@@ -1,6 +1,6 @@
-// tests/fake_cuda/runtime.hpp: as much of CUDA's runtime as src/cuda/runtime_cuda.cpp and the host's part of src/blocks
-// use, for machines that have no GPU. The test says what its calls return. The last error is kept as the real runtime
-// keeps it.
+// tests/fake_cuda/runtime.hpp: as much of CUDA's runtime as src/runtime/runtime_cuda.cpp and the host's part of
+// src/gpu/blocks use, for machines that have no GPU. The test says what its calls return. The last error is kept as the
+// real runtime keeps it.
 #pragma once
 
 #include <cuda_runtime_api.h>

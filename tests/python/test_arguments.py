@@ -51,8 +51,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"causal": "top_left", "align": "bottom_right"},
         falchion.Invalid,
-        "causal = 'top_left', but align = \"bottom_right\"",
+        "causal = 'top_left', but align = 'bottom_right'",
     ),
+    ({"causal": "top_left", "align": 3}, falchion.Invalid, "causal = 'top_left', but align = 3"),
+    ({"causal": True, "align": 2**30 + 1}, falchion.Invalid, r"align = 1073741825: the key of query 0"),
+    ({"causal": True, "align": 1.5}, TypeError, "align must be a whole number"),
     ({"window": 3}, TypeError, "window must be a pair"),
     ({"window": (1, 2, 3)}, TypeError, "window must have two sides"),
     ({"window": (1.5, 2)}, TypeError, r"window\[0\] must be a whole number, not float"),

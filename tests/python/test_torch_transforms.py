@@ -22,7 +22,7 @@ def operator_arguments(case, device):
     more = dict.fromkeys(
         ["bias", "alibi", "mask", "used_q", "used_k", "first_k", "cu_q", "cu_k", "rng"]
     )
-    options = Options(0, 0, -1, 0, "bottom_right", None, 0.0, 0.0, "bshd", "best")
+    options = Options(0, 0, -1, 0, "bottom_right", 0, None, 0.0, 0.0, "bshd", "best")
     if case == "bias":
         more["bias"] = torch.randn(2, 4, 19, 19, device=device)
     if case == "alibi":

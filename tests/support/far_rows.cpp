@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "types/size.hpp"
+#include "base/size.hpp"
 
 namespace falchion::testing {
 

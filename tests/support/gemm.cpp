@@ -1,9 +1,9 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
 
-#include "cuda/device_copy.hpp"
 #include "judge/gemm.hpp"
 #include "plan/gemm.hpp"
+#include "problem/device_copy.hpp"
 #include "support/compare.hpp"
 
 namespace falchion::testing {

@@ -45,4 +45,23 @@ Status BackwardRuns::run_on_gpu(const Operands& operands, const std::vector<cuda
   return {Code::device, "bytes behind the workspace were written"};
 }
 
+void expect_frozen_as_full(const Target& target, const std::function<Gradients(std::uint8_t)>& make) {
+  BackwardRuns of_full;
+  Gradients full = make(0);
+  ASSERT_TRUE(of_full.make(target, full.x.problem));
+  full.run(&of_full);
+  for (const std::uint8_t frozen : {1, 2, 3}) {
+    BackwardRuns runs;
+    Gradients rest = make(frozen);
+    ASSERT_TRUE(runs.make(target, rest.x.problem));
+    rest.run(&runs);
+    if (runs.plan().data()->variant == of_full.plan().data()->variant) {
+      for_each_gradient(full, rest, expect_same);
+    } else {
+      EXPECT_TRUE(runs.on_gpu() && (frozen & 2) != 0) << runs.plan().describe() << of_full.plan().describe();
+      expect_judged(rest, judge::GradientReference(rest.x.problem, rest.operands()));
+    }
+  }
+}
+
 }  // namespace falchion::testing

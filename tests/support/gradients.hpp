@@ -12,9 +12,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/device_copy.hpp"
 #include "falchion/falchion.hpp"
 #include "judge/attention_backward.hpp"
+#include "problem/device_copy.hpp"
 #include "support/instance.hpp"
 #include "support/paths.hpp"
 #include "support/tensor.hpp"
@@ -42,8 +42,8 @@ class BackwardRuns {
   Status make(const Target& target, const Attention& problem);
   const Plan& plan() const { return plan_; }
   bool on_gpu() const;
-  /// `whole` lists allocations that a GPU gets as a whole, with their gaps and their poison (cuda/device_copy.hpp). A
-  /// byte that is written behind the workspace of a GPU's plan makes the run fail.
+  /// `whole` lists allocations that a GPU gets as a whole, with their gaps and their poison
+  /// (tools/problem/device_copy.hpp). A byte that is written behind the workspace of a GPU's plan makes the run fail.
   Status run(const Operands& operands, const std::vector<cuda::Bytes>& whole = {});
 
  private:
@@ -194,6 +194,11 @@ inline void expect_judged(const Gradients& x, const judge::GradientReference& re
     EXPECT_TRUE(report.passed()) << report.why;
   }
 }
+
+/// Checks that what is frozen changes no bit of the rest, as long as the plan takes the same variant. Only on a GPU,
+/// and only where k and v are frozen, may it take another one; then the rest must keep the tolerance rule. make(frozen)
+/// returns the same problem each time.
+void expect_frozen_as_full(const Target& target, const std::function<Gradients(std::uint8_t)>& make);
 
 /// Calls f(name, gradient of x, gradient of y) for each gradient that both have.
 inline void for_each_gradient(const Gradients& x, const Gradients& y,

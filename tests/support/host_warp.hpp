@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -101,5 +102,7 @@ inline unsigned __ballot_sync(unsigned, bool value) {
   return mask;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 
 }  // namespace falchion::gpu

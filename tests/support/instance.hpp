@@ -29,12 +29,12 @@ struct Case {
     band_ = x;
     return std::move(*this);
   }
-  Case causal(Align align = Align::bottom_right) && {
-    band_ = Band::causal(align);
+  Case causal(Align align = Align::bottom_right, std::int64_t offset = 0) && {
+    band_ = Band::causal(align, offset);
     return std::move(*this);
   }
-  Case window(std::int64_t left, std::int64_t right, Align align = Align::bottom_right) && {
-    band_ = Band::window(left, right, align);
+  Case window(std::int64_t left, std::int64_t right, Align align = Align::bottom_right, std::int64_t offset = 0) && {
+    band_ = Band::window(left, right, align, offset);
     return std::move(*this);
   }
   Case scale(float x) && {

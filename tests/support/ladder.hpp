@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/runtime.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::testing {
 

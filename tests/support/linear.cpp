@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/device_copy.hpp"
 #include "judge/linear_attention.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/device_copy.hpp"
 #include "ref/linear_attention.hpp"
 #include "support/compare.hpp"
 

@@ -1,9 +1,9 @@
 // tests/support/norm.cpp: implements norm.hpp.
 #include "support/norm.hpp"
 
-#include "cuda/device_copy.hpp"
 #include "judge/norm.hpp"
 #include "plan/norm.hpp"
+#include "problem/device_copy.hpp"
 #include "support/compare.hpp"
 
 namespace falchion::testing {

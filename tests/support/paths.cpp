@@ -7,8 +7,8 @@
 
 #include "api/validate.hpp"
 #include "cpu/levels.hpp"
-#include "cuda/device_copy.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/device_copy.hpp"
 
 namespace falchion::testing {
 

@@ -58,7 +58,7 @@ class Role {
   std::coroutine_handle<promise_type> handle;
 };
 
-/// A position in a ring, like RingPosition of src/blocks/sm90_tma.cuh.
+/// A position in a ring, like RingPosition of src/gpu/blocks/sm90_tma.cuh.
 struct At {
   int stages, stage = 0, parity = 0;
   void advance() {

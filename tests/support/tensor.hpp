@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "base/size.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
 #include "support/random.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 

@@ -38,6 +38,8 @@ inline fal_operands to_c(const Operands& x) {
   out.used_k = x.used_k;
   out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
+  const Rng::Origin& origin = x.rng.origin;
+  out.origin = {origin.b, origin.h, origin.i, origin.j, origin.h_q};
   out.grad_o = to_c(x.grad_o);
   out.grad_lse = to_c(x.grad_lse);
   out.grad_q = to_c(x.grad_q);
@@ -58,7 +60,8 @@ inline fal_attention to_c(const Attention& x) {
   out.h_k = x.h_k;
   out.d_qk = x.d_qk;
   out.d_v = x.d_v;
-  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align), 0};
+  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align),
+              static_cast<std::int32_t>(x.band.offset)};
   out.scale = x.score.scale;
   out.softcap = x.score.softcap;
   out.dropout = x.dropout;

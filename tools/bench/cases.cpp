@@ -36,7 +36,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   const BackwardOptions &b = o.backward, none;
   std::vector<Given> all = {{"--causal", f.causal_given, attention},
                             {"--window", !f.window.empty(), attention},
-                            {"--align", !f.align.empty(), attention},
+                            {"--align", !f.align_at.empty(), attention},
                             {"--alibi", !f.alibi.empty(), attention},
                             {"--dropout", !f.dropout.empty(), attention},
                             {"--lse", o.lse, forward},

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "cuda/runtime.hpp"
 #include "ladder/library.hpp"
 #include "ladder/problem.hpp"
 #include "problem/work.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -39,19 +39,19 @@ LadderRow run_step(const ladder::Step& step, const LadderProblem& problem, int r
 /// The library's own kernel of one backend, as a step.
 LadderRow library_row(Backend backend) {
   LadderRow row{
-      .name = kLibrary, .title = "The library's own kernel", .file = "src/cpu/attention_forward.hpp", .why = ""};
+      .name = kLibrary, .title = "The library's own kernel", .file = "src/cpu/attention_forward/kernel.hpp", .why = ""};
   row.why =
       "The same loops on vectors and, where the machine has them, on AMX tiles. Everything stands transposed: a "
       "lane is a query row, so that no maximum and no sum works across lanes; exp is a polynomial; products and "
       "softmax of neighbouring tiles run under each other. docs/design/cpu_forward.md has the numbers.";
   if (backend == Backend::sm80) {
-    row.file = "src/sm80/attention_forward.cuh";
+    row.file = "src/sm80/attention_forward/kernel.cuh";
     row.why =
         "The same loops, with everything decided by the plan: tiles that fit the head dim, several head dims and "
         "types from one source, masks, biases, packed and ragged lengths, grouped heads, splits where rows are "
         "few. docs/design says what was measured on the way, and what failed.";
   } else if (backend == Backend::sm90) {
-    row.file = "src/sm90/attention_forward.cuh";
+    row.file = "src/sm90/attention_forward/kernel.cuh";
     row.why =
         "The same turns, by blocks of threads that stay: one for each multiprocessor takes tile after tile of "
         "query rows, and a warp of its own works out which. S of the next tile is started before O of this one "

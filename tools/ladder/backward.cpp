@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/runtime.hpp"
 #include "ladder/backward_problem.hpp"
 #include "ladder/library.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -50,14 +50,14 @@ LadderRow library_row(Backend backend, bool any_order) {
   LadderRow row{
       .name = kLibrary,
       .title = "The library's own kernel",
-      .file = "src/cpu/attention_backward.hpp",
+      .file = "src/cpu/attention_backward/kernel.hpp",
       .why =
           "The same five products on vectors and, where the machine has them, on AMX tiles. Everything stands "
           "transposed: a lane is a query row, so that lse and D are vectors and nothing works across lanes. "
           "The keys of a head are shared between threads, each with sums of dQ of its own, which are added "
           "up in a fixed order. docs/design/cpu_backward.md has the numbers."};
   if (backend == Backend::sm80) {
-    row.file = "src/sm80/attention_backward_once_steps.cuh";
+    row.file = "src/sm80/attention_backward/once/kernel.cuh";
     row.why =
         "The same five products with finer work on the order of the instructions: S is transposed, so that half of P "
         "and of dS never leaves the registers, barriers have two halves with products between them, and exponentials "
@@ -66,14 +66,14 @@ LadderRow library_row(Backend backend, bool any_order) {
         "of it where a block gets less than 163 KB of shared memory. docs/design/sm80_backward.md says what was tried.";
   } else if (backend == Backend::sm90 && any_order) {
     row.title = "The library's, dQ in any order";
-    row.file = "src/sm90/attention_backward.cuh";
+    row.file = "src/sm90/attention_backward/kernel.cuh";
     row.why =
         "The same kernel with any_order set. The blocks of a head no longer take turns at a tile of dQ: the sums "
         "are cleared before, and each block adds whenever it has something, as those of the last step do. Neighbours "
         "begin two tiles apart. Then two runs need not give the same bits. What is gained is the price of the fixed "
         "order.";
   } else if (backend == Backend::sm90) {
-    row.file = "src/sm90/attention_backward.cuh";
+    row.file = "src/sm90/attention_backward/kernel.cuh";
     row.why =
         "The roles of the last step, with what was found by measuring. S of the next tile is started while dK of this "
         "one still runs, and dQ of the tile before runs under the arithmetic of this one, so that the tensor cores "

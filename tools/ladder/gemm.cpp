@@ -119,7 +119,7 @@ LadderRow run_library(const char* row_name, const Meter& meter, const GemmLadder
   LadderRow row{
       .name = row_name,
       .title = "The library's own kernel",
-      .file = gpu ? "src/sm80/gemm.cuh" : "src/cpu/gemm.hpp",
+      .file = gpu ? "src/sm80/gemm/kernel.cuh" : "src/cpu/gemm/kernel.hpp",
       .why = gpu ? "The loops of the steps, with tiles, stages and clusters that the plan chooses for the sizes, any "
                    "strides, and bias, activation and residual in the same pass. docs/design/gemm.md says what was "
                    "measured on the way."

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/text.hpp"
-#include "policy/divide.hpp"
 #include "policy/dtype.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

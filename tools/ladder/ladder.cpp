@@ -13,9 +13,9 @@
 
 #include "command/interrupt.hpp"
 #include "command/words.hpp"
-#include "cuda/runtime.hpp"
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

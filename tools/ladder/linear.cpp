@@ -73,7 +73,7 @@ LadderRow library_row(bool gpu) {
         "256 "
         "and any strides, f16 as well; feature map, normaliser, decay, states and packed lengths in the same pass.";
   } else {
-    row.file = "src/cpu/linear_attention_forward.hpp";
+    row.file = "src/cpu/linear_attention/forward.hpp";
     row.why =
         "The same chunks on vectors and, where the machine has them, on AMX tiles; where heads are fewer than threads "
         "the sequence is cut into segments, as on the GPU.";

@@ -7,9 +7,9 @@
 #include <bit>
 #include <cmath>
 
+#include "base/size.hpp"
 #include "plan/text.hpp"
 #include "ref/linear_attention.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "cuda/runtime.hpp"
 #include "ladder/ladder.hpp"
 #include "problem/errors.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "types/size.hpp"
+#include "base/size.hpp"
 
 namespace falchion::tools {
 namespace {

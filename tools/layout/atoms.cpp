@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/divide.hpp"
 #include "layout/request.hpp"
-#include "policy/divide.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

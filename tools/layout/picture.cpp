@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "policy/divide.hpp"
+#include "base/divide.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "cuda/device_copy.hpp"
 #include "measure/measure.hpp"
+#include "problem/device_copy.hpp"
 
 namespace falchion::tools {
 

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/gemm.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 

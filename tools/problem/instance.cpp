@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "api/validate.hpp"
-#include "cuda/device_copy.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/device_copy.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 

@@ -7,9 +7,9 @@
 
 #include "command/words.hpp"
 #include "cpu/levels.hpp"
-#include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "runtime/runtime.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -97,7 +97,7 @@ std::string limiting_unit(const Plan& plan) {
   const bool bytes = plan.data()->is<GemmPlan>() && plan.data()->gemm().problem.dtype == DType::i8;
   if (bytes && (level == "vnni" || level.starts_with("amx"))) return "";  // their rate is not measured
   if (level == "amx_emulated") return "avx512";
-  // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
+  // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention/backward.hpp).
   const PlanData& data = *plan.data();
   if (!data.is<LinearPlan>()) return level;
   const LinearAttention& problem = data.linear().problem;

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/names.hpp"
 #include "command/command.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/json.hpp"
 #include "problem/tensors.hpp"
-#include "types/names.hpp"
 
 namespace falchion::tools {
 

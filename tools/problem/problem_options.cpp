@@ -25,16 +25,23 @@ std::int64_t parse_side(const std::string& text, const std::string& whole) {
   return parse_number<std::int64_t>(text, "--window", whole);
 }
 
-Align parse_align(const std::string& text, const std::string& option, const Attention& problem) {
-  const std::string corner = spelled(text, kCorners);
-  if (corner == kCorners[0]) return Align::bottom_right;
-  if (corner == kCorners[1]) return Align::top_left;
+/// Says where the diagonal lies: a corner, or the key at which query 0 stands. Without either both corners must be one.
+void align(const std::string& text, const std::string& option, Attention* problem) {
+  Band& band = problem->band;
+  if (!text.empty() && text.find_first_not_of("+-0123456789") == std::string::npos) {
+    band.align = Align::at;
+    band.offset = parse_number<std::int64_t>(text, option, text);
+    return;
+  }
   // With equal lengths both alignments mean the same, so nothing is guessed. Packed or used lengths may differ from s.
-  if (problem.s_q == problem.s_k && !problem.packed && !problem.used_q && !problem.used_k) return Align::bottom_right;
-  throw UsageError{
-      fmt::format("{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last "
-                  "key, as FlashAttention) or top-left (query 0 sees key 0, as PyTorch's is_causal)",
-                  option, problem.s_q, problem.s_k)};
+  const bool same = problem->s_q == problem->s_k && !problem->packed && !problem->used_q && !problem->used_k;
+  if (text.empty() && !same)
+    throw UsageError{fmt::format(
+        "{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last key, as "
+        "FlashAttention), top-left (query 0 sees key 0, as PyTorch's is_causal), or the key at which query 0 stands",
+        option, problem->s_q, problem->s_k)};
+  const bool top_left = !text.empty() && word_of(option, text, kCorners) == kCorners[1];
+  band.align = top_left ? Align::top_left : Align::bottom_right;
 }
 
 /// The values of a list option, or its default when it was not given.
@@ -82,12 +89,15 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 
 void FeatureOptions::add_to(Command& command) {
   command.group("What is computed");
-  command.optional("--causal", &causal, &causal_given,
-                   "Each query sees no later key. bottom-right or top-left where s_q and s_k differ",
-                   "{bottom-right,top-left}");
+  command.optional(
+      "--causal", &causal, &causal_given,
+      "Each query sees no later key. Where s_q and s_k differ: a corner, or the key at which query 0 stands",
+      "{bottom-right,top-left}");
   command.text("--window", &window, "Sliding window: keys from L before to R after the diagonal; inf: no bound", "L,R");
-  command.choice("--align", &align, kCorners,
-                 "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ");
+  command.text(
+      "--align", &align_at,
+      "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ: a corner, or a key",
+      "{bottom-right,top-left}");
   each_field(numbers, [&](const Field& field, auto& x) {
     if constexpr (std::is_same_v<decltype(x), float&>) {
       if (&x != &numbers.dropout) command.number(field.option, &x, field.text);
@@ -118,19 +128,19 @@ void FeatureOptions::apply(Attention* problem) const {
   if (causal_given && !window.empty())
     throw UsageError{"--causal and --window: give one; a causal window of 128 keys is --window 127,0"};
   if (causal_given) {
-    if (!causal.empty()) word_of("--causal", causal, kCorners);
-    problem->band = Band::causal(parse_align(causal, "--causal", *problem));
+    problem->band = Band::causal(Align::unset);
+    align(causal, "--causal", problem);
   }
   if (!window.empty()) {
     const auto sides = split(window);
     if (sides.size() != 2) throw UsageError{fmt::format("--window \"{}\" is not L,R, as 127,0 or inf,16", window)};
     problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
-    problem->band.align = parse_align(align, "--window", *problem);
-  } else if (!align.empty()) {
+    align(align_at, align_at.empty() ? "--window" : "--align", problem);
+  } else if (!align_at.empty()) {
     if (alibi.empty() || causal_given)
       throw UsageError{
           "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
-    problem->band.align = parse_align(align, "--align", *problem);
+    align(align_at, "--align", problem);
   }
   problem->score = numbers.score;
   problem->alibi = !alibi.empty();

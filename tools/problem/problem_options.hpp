@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/names.hpp"
 #include "command/command.hpp"
 #include "command/words.hpp"
 #include "falchion/falchion.hpp"
 #include "problem/work.hpp"
-#include "types/names.hpp"
 
 namespace falchion::tools {
 
@@ -37,7 +37,7 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 /// Which query sees which key, and how a score is made.
 struct FeatureOptions {
   bool causal_given = false;
-  std::string causal, window, align, alibi, dropout;
+  std::string causal, window, align_at, alibi, dropout;
   Attention numbers{};  // its score
 
   /// Names of these options, and only of those that no other operation has where `alone` says so.

@@ -6,12 +6,12 @@
 
 #include <cstdio>
 
+#include "base/size.hpp"
 #include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <numbers>
 
+#include "base/size.hpp"
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <type_traits>
 
+#include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "problem/fields.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -103,10 +103,12 @@ std::string size_name(const Attention& a) {
 std::string feature_name(const Attention& a) {
   std::string out;
   const auto add = [&](const std::string& word) { out += (out.empty() ? "" : " ") + word; };
-  const bool corner = a.s_q != a.s_k && a.band.align == Align::top_left;
-  if (a.band.left < 0 && a.band.right == 0) add(corner ? "causal-tl" : "causal");
+  std::string where;
+  if (a.s_q != a.s_k && a.band.align == Align::top_left) where = "tl";
+  if (a.band.align == Align::at) where = fmt::format("at {}", a.band.offset);
+  if (a.band.left < 0 && a.band.right == 0) add(fmt::format("causal{}{}", where.empty() ? "" : "-", where));
   if (a.band.left >= 0 || a.band.right > 0)
-    add(fmt::format("window {},{}{}", bound(a.band.left), bound(a.band.right), corner ? " tl" : ""));
+    add(fmt::format("window {},{}{}{}", bound(a.band.left), bound(a.band.right), where.empty() ? "" : " ", where));
   each_field(a, [&](const Field& field, const auto& x) {
     if (!field.forward || !field.backward) return;
     if constexpr (std::is_same_v<decltype(x), const float&>) {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <mutex>
 
-#include "cuda/device_copy.hpp"
 #include "falchion/falchion.hpp"
+#include "problem/device_copy.hpp"
 
 namespace falchion::tools::storm {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/size.hpp"
 #include "plan/text.hpp"
 #include "storage.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "cuda/runtime.hpp"
 #include "kind.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/problem_options.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -43,7 +43,7 @@ void read(const std::string& text, T* x) {
 void read(const std::string& text, DType* x) { *x = parse_dtype(text); }
 void read(const std::string& text, Backend* x) { *x = parse_backend(text); }
 void read(const std::string& text, Align* x) {
-  *x = parse_one_of(text, {Align::unset, Align::bottom_right, Align::top_left});
+  *x = parse_one_of(text, {Align::unset, Align::bottom_right, Align::top_left, Align::at});
 }
 void read(const std::string& text, FeatureMap* x) {
   *x = parse_one_of(text, {FeatureMap::identity, FeatureMap::elu_plus_one});

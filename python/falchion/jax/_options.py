@@ -15,6 +15,7 @@ UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
 LAYOUTS = ("bshd", "bhsd")
 ALIGNS = (None, "bottom_right", "top_left")
+AT = len(ALIGNS)  # FAL_AT
 FEATURE_MAPS = ("identity", "elu_plus_one")
 TYPES = ("float32", "float16", "bfloat16")
 INT32 = np.iinfo(np.int32)
@@ -28,6 +29,7 @@ class Options:
     left: int
     right: int
     align: int
+    diagonal: int  # the key of query 0, where align is FAL_AT
     scale: float
     softcap: float
     dropout: float
@@ -92,8 +94,18 @@ def scale_of(scale: Any) -> float:
     return number("scale", scale)
 
 
-def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tuple[int, int, int]:
-    """(left, right, align) of fal_band."""
+def align_of(align: Any) -> tuple[int, int]:
+    """(align, offset) of fal_band."""
+    if align is None or isinstance(align, str):
+        return choice("align", align, ALIGNS), 0
+    at = whole("align", align)
+    if not -(1 << 30) <= at <= 1 << 30:
+        raise Invalid(f"align = {at}: the key of query 0 must be in [-2^30, 2^30]")
+    return AT, at
+
+
+def band(causal: Any, window: Any, align: Any, same_lengths: bool) -> tuple[int, int, int, int]:
+    """(left, right, align, offset) of fal_band."""
     left, right = (None, None) if window is None else window
     if not isinstance(causal, str):
         causal = flag("causal", causal)
@@ -115,7 +127,7 @@ def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tup
         align = "bottom_right"
     both = enumerate((left, right))
     sides = tuple(UNBOUNDED if side is None else whole(f"window[{i}]", side) for i, side in both)
-    return sides[0], sides[1], choice("align", align, ALIGNS)
+    return sides[0], sides[1], *align_of(align)
 
 
 def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Array]:
@@ -224,7 +236,7 @@ def score_arrays(
 def options(
     causal: Any,
     window: Any,
-    align: str | None,
+    align: Any,
     same_lengths: bool,
     scale: Any,
     softcap: Any,
@@ -234,12 +246,13 @@ def options(
     backend: str,
     threads: int,
 ) -> Options:
-    left, right, aligned = band(causal, window, align, same_lengths)
+    left, right, aligned, diagonal = band(causal, window, align, same_lengths)
     return Options(
         heads_first=choice("layout", layout, LAYOUTS) == 1,
         left=left,
         right=right,
         align=aligned,
+        diagonal=diagonal,
         scale=scale_of(scale),
         softcap=number("softcap", softcap),
         dropout=number("dropout", dropout),

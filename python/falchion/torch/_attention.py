@@ -215,7 +215,8 @@ def varlen(
     cu_seqlens_k = None if cu_seqlens_k is cu_seqlens_q else lengths("cu_seqlens_k", cu_seqlens_k, q)
     cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
     if cu_seqlens_k is None:
-        align = align or (None if isinstance(causal, str) else "bottom_right")
+        if align is None and not isinstance(causal, str):
+            align = "bottom_right"
     elif align is None and (causal is True or (causal is False and window is not None)):
         asked = "causal = True" if causal is True else f"window = {window}"
         raise Invalid(

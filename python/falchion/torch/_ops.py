@@ -58,7 +58,7 @@ def operator_arguments(
     used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
     same = used[0] is used[1] and used[2] is None
     band = options.get("causal", False), options.get("window"), options.get("align")
-    left, right, align = band_of(*band, lengths[0], lengths[1], same)
+    left, right, align, diagonal = band_of(*band, lengths[0], lengths[1], same)
     scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     chosen = Options(
         max_q,
@@ -66,6 +66,7 @@ def operator_arguments(
         left,
         right,
         align,
+        diagonal,
         options.get("scale"),
         options.get("softcap", 0.0),
         options.get("dropout", 0.0),

@@ -28,7 +28,8 @@ class Options(NamedTuple):
     max_k: int
     left: int  # UNBOUNDED or >= 0
     right: int
-    align: str  # one of ALIGNMENTS, or "" where both sides are unbounded
+    align: str  # one of ALIGNMENTS, "at", or "" where both sides are unbounded
+    diagonal: int  # the key of query 0, where align is "at"
     scale: Optional[float]  # a Scalar of the schema, so that torch.compile may leave it to the run
     softcap: float
     dropout: float
@@ -42,12 +43,13 @@ class Options(NamedTuple):
             return {}
         sides = (self.left, self.right)
         left, right = (None if side == UNBOUNDED else side for side in sides)
-        return {"window": (left, right), "align": self.align}
+        align = self.diagonal if self.align == "at" else self.align
+        return {"window": (left, right), "align": align}
 
 
 # The schema of Options, for torch.library.
 SCHEMA = (
-    "SymInt max_q, SymInt max_k, SymInt left, SymInt right, str align, Scalar? scale, "
+    "SymInt max_q, SymInt max_k, SymInt left, SymInt right, str align, SymInt diagonal, Scalar? scale, "
     "Scalar softcap, Scalar dropout, str layout, str backend"
 )
 
@@ -212,15 +214,20 @@ def _sides(window: Any) -> tuple[int, int]:
 def band_of(
     causal: Any,
     window: Any,
-    align: str | None,
+    align: Any,
     s_q: int,
     s_k: int,
     same_lengths: bool,
-) -> tuple[int, int, str]:
-    """(left, right, align) of a call, by the rules and with the texts of the engine's own options.c.
+) -> tuple[int, int, str, int]:
+    """(left, right, align, diagonal) of a call, by the rules and with the texts of the engine's own options.c.
     same_lengths: no used_q, used_k or first_k lets the lengths of a sequence differ."""
-    if align is not None:
+    diagonal = 0
+    if isinstance(align, str):
         word("align", align, ALIGNMENTS)
+    elif align is not None:
+        align, diagonal = "at", whole("align", align)
+        if not -(1 << 30) <= diagonal <= 1 << 30:
+            raise Invalid(f"align = {diagonal}: the key of query 0 must be in [-2^30, 2^30]")
     left, right = (UNBOUNDED, UNBOUNDED) if window is None else _sides(window)
     causal = causal_of(causal)
     is_causal = causal is not False
@@ -229,10 +236,11 @@ def band_of(
     if isinstance(causal, str):
         word("causal", causal, ALIGNMENTS)
         if align is not None and align != causal:
-            raise Invalid(f'causal = {causal!r}, but align = "{align}"')
+            given = diagonal if align == "at" else align
+            raise Invalid(f"causal = {causal!r}, but align = {given!r}")
         align = causal
     if left == UNBOUNDED and right == UNBOUNDED:
-        return UNBOUNDED, UNBOUNDED, ""
+        return UNBOUNDED, UNBOUNDED, "", 0
     if align is None:
         asked = "causal=True" if is_causal else "a window without align"
         corner = (
@@ -253,7 +261,7 @@ def band_of(
     for i, side in enumerate((left, right)):
         if side < UNBOUNDED:
             raise Invalid(f"window[{i}] = {side}: it must be 0 or more, or unbounded (-1)")
-    return left, right, align
+    return left, right, align, diagonal
 
 
 def four_axes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:

@@ -36,6 +36,7 @@ pub const FAL_JSON: i32 = 1;
 pub const FAL_ALIGN_UNSET: i32 = 0;
 pub const FAL_BOTTOM_RIGHT: i32 = 1;
 pub const FAL_TOP_LEFT: i32 = 2;
+pub const FAL_AT: i32 = 3;
 pub const FAL_IDENTITY: i32 = 0;
 pub const FAL_ELU_PLUS_ONE: i32 = 1;
 pub const FAL_DECAY_NONE: i32 = 0;
@@ -81,8 +82,9 @@ macro_rules! structs {
 
 structs! {
     fal_tensor { data: *mut c_void, dtype: i32, reserved: i32, shape: [i64; 4], stride: [i64; 4] }
-    fal_band { left: i64, right: i64, align: i32, reserved: i32 }
+    fal_band { left: i64, right: i64, align: i32, offset: i32 }
     fal_rng { seed: u64, offset: u64, at: *const u64, reserved: u64 }
+    fal_origin { b: i64, h: i64, i: i64, j: i64, h_q: i64 }
     fal_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,
         b: i64, s_q: i64, s_k: i64, h_q: i64, h_k: i64, d_qk: i64, d_v: i64,
@@ -98,7 +100,7 @@ structs! {
         cu_seqlens_q: *const i32, cu_seqlens_k: *const i32, used_q: *const i32, used_k: *const i32,
         first_k: *const i32, rng: fal_rng,
         grad_o: fal_tensor, grad_lse: fal_tensor, grad_q: fal_tensor, grad_k: fal_tensor, grad_v: fal_tensor,
-        grad_bias: fal_tensor, grad_alibi: fal_tensor,
+        grad_bias: fal_tensor, grad_alibi: fal_tensor, origin: fal_origin,
     }
     fal_linear_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,

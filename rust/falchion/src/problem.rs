@@ -27,12 +27,13 @@ pub enum Pass {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
 pub enum Align {
     /// The last query stands beside the last key.
-    BottomRight = sys::FAL_BOTTOM_RIGHT,
+    BottomRight,
     /// The first query stands beside the first key.
-    TopLeft = sys::FAL_TOP_LEFT,
+    TopLeft,
+    /// The first query stands beside this key, from -2^30 to 2^30: a chunk of a prompt, or one step of a ring.
+    At(i32),
 }
 
 /// Query i sees the keys from i - left to i + right, counted after aligning; `None` is unbounded.
@@ -114,12 +115,13 @@ impl Problem {
 
     pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
         let bound = |side: Option<u32>| side.map_or(sys::FAL_UNBOUNDED, i64::from);
-        let band = sys::fal_band {
-            left: bound(self.band.left),
-            right: bound(self.band.right),
-            align: self.band.align.map_or(sys::FAL_ALIGN_UNSET, |align| align as i32),
-            reserved: 0,
+        let (align, offset) = match self.band.align {
+            None => (sys::FAL_ALIGN_UNSET, 0),
+            Some(Align::BottomRight) => (sys::FAL_BOTTOM_RIGHT, 0),
+            Some(Align::TopLeft) => (sys::FAL_TOP_LEFT, 0),
+            Some(Align::At(key)) => (sys::FAL_AT, key),
         };
+        let band = sys::fal_band { left: bound(self.band.left), right: bound(self.band.right), align, offset };
         Ok(sys::fal_attention {
             size: size_of::<sys::fal_attention>(),
             dtype: self.dtype as i32,

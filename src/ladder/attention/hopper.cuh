@@ -6,8 +6,9 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "base/host_device.hpp"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/attention/tensor_core.cuh"
 
 namespace falchion::ladder::on_gpu {
@@ -81,7 +82,7 @@ struct QueryTile {
 
 /// Initialises the barriers: one thread does it, and then all threads see them.
 template <class Tile>
-__device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
+FALCHION_DEVICE void init_barriers(typename Tile::Shared& shared) {
   if (threadIdx.x == 0) {
     shared.full_Q.init(1);
     for (auto* ring : {&shared.K, &shared.V})
@@ -98,8 +99,8 @@ __device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
 /// of a tile is asked for after K of the next tile, because S of the next tile is what the consumers need first. TMA
 /// writes 0 past the end.
 template <class Tile>
-__device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps, const QueryTile<Tile>& t,
-                                        typename Tile::Shared& shared) {
+FALCHION_DEVICE void produce(const Problem& p, const TensorMaps& maps, const QueryTile<Tile>& t,
+                             typename Tile::Shared& shared) {
   if (t.end <= 0) return;
   const int head = t.bh % p.h, batch = t.bh / p.h;
   typename Tile::Position at_k, at_v;
@@ -120,7 +121,7 @@ __device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps
 
 /// A fragment of wgmma, ((2, 2, N / 8), 1, 1), seen as (rows, columns) of this thread.
 template <class Fragment>
-__device__ __forceinline__ auto wgmma_rows_and_columns(Fragment& x) {
+FALCHION_DEVICE auto wgmma_rows_and_columns(Fragment& x) {
   const auto l = x.layout();
   return make_tensor(x.data(), make_layout(get<0, 1>(l), make_layout(get<0, 0>(l), get<0, 2>(l))));
 }
@@ -130,17 +131,16 @@ __device__ __forceinline__ auto wgmma_rows_and_columns(Fragment& x) {
 template <class Tile>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared,
-                                      int warpgroup)
+  FALCHION_DEVICE Consumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared, int warpgroup)
       : p(p), t(t), shared(shared), warpgroup(warpgroup) {
     clear(rO);
   }
 
-  __device__ __forceinline__ void wait_q() const { shared.full_Q.wait(0); }
-  __device__ __forceinline__ void wait_k() const { shared.K.full[at_k.stage].wait(at_k.parity); }
-  __device__ __forceinline__ void wait_v() const { shared.V.full[at_v.stage].wait(at_v.parity); }
+  FALCHION_DEVICE void wait_q() const { shared.full_Q.wait(0); }
+  FALCHION_DEVICE void wait_k() const { shared.K.full[at_k.stage].wait(at_k.parity); }
+  FALCHION_DEVICE void wait_v() const { shared.V.full[at_v.stage].wait(at_v.parity); }
 
-  __device__ __forceinline__ void start_s() {                                                // S = Q K^T
+  FALCHION_DEVICE void start_s() {                                                           // S = Q K^T
     const auto sQ = make_tensor(make_smem_ptr(shared.Q), typename Tile::LayoutQ{});          // (M, D)
     const auto sK = make_tensor(make_smem_ptr(shared.K.tile[0]), typename Tile::LayoutK{});  // (N, D, stages)
     const auto mma = typename Tile::MmaQk{};
@@ -149,7 +149,7 @@ class Consumer {
     const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages) descriptors
     sm90::start_multiply<true>(mma, rQ, rK(_, _, _, at_k.stage), rS);
   }
-  __device__ __forceinline__ void start_o() {                                                  // O += P V
+  FALCHION_DEVICE void start_o() {                                                             // O += P V
     const auto sVt = make_tensor(make_smem_ptr(shared.V.tile[0]), typename Tile::LayoutVt{});  // (D, N, stages)
     const auto mma = typename Tile::MmaPv{};
     const auto rV = mma.get_slice(warpgroup * 128).partition_fragment_B(sVt);  // (1, 1, N / 16, stages) descriptors
@@ -159,43 +159,43 @@ class Consumer {
   }
   /// When S or O is there, nobody reads its K or V any more, so their stage is released.
   template <int kBehind>
-  __device__ __forceinline__ void wait_s() {
+  FALCHION_DEVICE void wait_s() {
     sm90::wait_multiply<kBehind>(rS);
     release(shared.K.empty[at_k.stage]);
     at_k.advance();
   }
   template <int kBehind>
-  __device__ __forceinline__ void wait_o() {
+  FALCHION_DEVICE void wait_o() {
     sm90::wait_multiply<kBehind>(rO);
     release(shared.V.empty[stage_v]);
   }
 
   /// mask.keep
-  __device__ __forceinline__ void keep(int k0) {
+  FALCHION_DEVICE void keep(int k0) {
     if (k0 + Tile::kN > t.unmasked_end)
       apply_mask(rS, coordinates(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{}), p.mask(), t.q0,
                  k0);
   }
   /// softmax.update: replaces S by P. shrink is what O must be multiplied by.
-  __device__ __forceinline__ void update() {
+  FALCHION_DEVICE void update() {
     auto S = wgmma_rows_and_columns(rS);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) shrink[r] = softmax.update_row(S, r, p.scale * float(M_LOG2E));
   }
-  __device__ __forceinline__ void scale_rows() {
+  FALCHION_DEVICE void scale_rows() {
     auto O = wgmma_rows_and_columns(rO);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) scale_row(O, r, shrink[r]);
   }
   /// Rounds P to bf16. Operand A wants it in the order in which S came.
-  __device__ __forceinline__ void round() {
+  FALCHION_DEVICE void round() {
     CUTE_UNROLL
     for (int i = 0; i < size(rS) / 2; ++i)
       recast<__nv_bfloat162>(rP)(i) = __float22bfloat162_rn(recast<const float2>(rS)(i));
   }
 
   /// finish, store
-  __device__ __forceinline__ void store_o(bf16* o) {
+  FALCHION_DEVICE void store_o(bf16* o) {
     const auto cO = coordinates(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{});
     store(wgmma_rows_and_columns(rO), wgmma_rows_and_columns(cO), softmax, head_of(p, o, p.s_q, t.bh), t.q0, p.s_q);
   }
@@ -203,10 +203,10 @@ class Consumer {
  private:
   /// Returns (row, column) in the tile for each of this thread's elements of a result.
   template <class Mma, class Shape>
-  __device__ __forceinline__ static auto coordinates(Mma mma, Shape shape) {
+  FALCHION_DEVICE static auto coordinates(Mma mma, Shape shape) {
     return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
   }
-  __device__ __forceinline__ static void release(ClusterBarrier& empty) {
+  FALCHION_DEVICE static void release(ClusterBarrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
@@ -226,8 +226,8 @@ class Consumer {
 
 /// In steps 08 and 09 the consumers take turns in starting products. sync waits for 256 threads: the 128 of this
 /// consumer, and the 128 of the other, which arrive when they pass the turn, without waiting.
-__device__ __forceinline__ void take_turn(int warpgroup) { NamedBarrier::sync(256, warpgroup); }
-__device__ __forceinline__ void pass_turn(int warpgroup) { NamedBarrier::arrive(256, 1 - warpgroup); }
+FALCHION_DEVICE void take_turn(int warpgroup) { NamedBarrier::sync(256, warpgroup); }
+FALCHION_DEVICE void pass_turn(int warpgroup) { NamedBarrier::arrive(256, 1 - warpgroup); }
 
 using HopperKernel = void (*)(Problem, TensorMaps, bf16*);
 

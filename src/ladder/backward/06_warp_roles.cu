@@ -1,6 +1,7 @@
 // src/ladder/backward/06_warp_roles.cu: the walk of step 05 on the engines of Hopper. TMA copies tiles and adds dQ,
 // wgmma multiplies, and the warps have roles: one produces tiles, one adds dQ, and two warpgroups consume. Scores are
 // transposed, so that P and dS are operands where they lie. It runs on sm_90 alone.
+#include "base/host_device.hpp"
 #include "ladder/backward/hopper.cuh"
 
 namespace falchion::ladder::backward::on_gpu {
@@ -18,13 +19,13 @@ class Consumer {
   using Scores = decltype(partition_fragment_C(MmaScores{}, Shape<N, M>{}));
 
  public:
-  __device__ __forceinline__ Consumer(const Problem& p, const KeyBlock<Tile>& t, typename Tile::Shared& shared)
+  FALCHION_DEVICE Consumer(const Problem& p, const KeyBlock<Tile>& t, typename Tile::Shared& shared)
       : p(p), t(t), shared(shared) {
     clear(rdK);
     clear(rdV);
   }
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     if (t.first < p.s_q) shared.full_keys.wait(0);
     CUTE_NO_UNROLL
     for (int q0 = t.first; q0 < p.s_q; q0 += Tile::kM, at.advance()) {
@@ -50,7 +51,7 @@ class Consumer {
   }
 
   /// Stores dK and dV in bf16, only keys below s_k.
-  __device__ __forceinline__ void store(bf16* grad_k, bf16* grad_v) const {
+  FALCHION_DEVICE void store(bf16* grad_k, bf16* grad_v) const {
     store(rdK, p.scale, head_of(p, grad_k, p.s_k, t.bh));
     store(rdV, 1, head_of(p, grad_v, p.s_k, t.bh));
   }
@@ -59,7 +60,7 @@ class Consumer {
   using Keys = decltype(partition_fragment_C(MmaKeys{}, Shape<N, D>{}));
   using Rounded = decltype(make_tensor<bf16>(Layout<Int<Tile::kM / 2>>{}));
 
-  __device__ __forceinline__ void start_scores(const bf16* keys, const bf16* rows, Scores& to) {
+  FALCHION_DEVICE void start_scores(const bf16* keys, const bf16* rows, Scores& to) {
     const auto sK = make_tensor(make_smem_ptr(keys), typename Tile::LayoutK{});  // (N, D)
     const auto sQ = make_tensor(make_smem_ptr(rows), typename Tile::LayoutQ{});  // (M, D, stages)
     const auto slice = MmaScores{}.get_slice(threadIdx.x);
@@ -67,12 +68,12 @@ class Consumer {
     const auto rQ = slice.partition_fragment_B(sQ);
     sm90::start_multiply<true>(MmaScores{}, rK, rQ(_, _, _, at.stage), to);
   }
-  __device__ __forceinline__ void start_keys(Rounded& pairs, const bf16* rows, Keys& to) {
+  FALCHION_DEVICE void start_keys(Rounded& pairs, const bf16* rows, Keys& to) {
     const auto sQt = make_tensor(make_smem_ptr(rows), typename Tile::LayoutQt{});  // (D, M, stages)
     const auto rQt = MmaKeys{}.get_slice(threadIdx.x).partition_fragment_B(sQt);
     sm90::start_multiply<false>(MmaKeys{}, sm90::as_wgmma_operand_a(pairs), rQt(_, _, _, at.stage), to);
   }
-  __device__ __forceinline__ void start_dq() {
+  FALCHION_DEVICE void start_dq() {
     const auto sdS = make_tensor(make_smem_ptr(shared.dS[0]), typename Tile::LayoutDs{});  // (M, N, stages)
     const auto sKt = make_tensor(make_smem_ptr(shared.K), typename Tile::LayoutKt{});      // (D, N)
     const auto slice = MmaRows{}.get_slice(threadIdx.x);
@@ -83,17 +84,17 @@ class Consumer {
 
   /// The coordinates of each element of a result in its tile.
   template <class Mma, class Shape>
-  __device__ __forceinline__ static auto coordinates(Mma mma, Shape shape) {
+  FALCHION_DEVICE static auto coordinates(Mma mma, Shape shape) {
     return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
   }
   /// Elements e and e + 1 of S^T or dP^T have neighbouring columns, that is, query rows, with these statistics.
   template <class Coordinate>
-  __device__ __forceinline__ static float2 two_of(const float* statistic, const Coordinate& at) {
+  FALCHION_DEVICE static float2 two_of(const float* statistic, const Coordinate& at) {
     return *reinterpret_cast<const float2*>(statistic + get<1>(at));
   }
 
   /// P = exp(scale S - lse), rounded.
-  __device__ __forceinline__ void make_p(int q0) {
+  FALCHION_DEVICE void make_p(int q0) {
     const auto at_pair = coordinates(MmaScores{}, Shape<N, M>{});
     const float unit = p.scale * float(M_LOG2E);
     const bool masked = past_key(p, q0) < t.k0 + Tile::kN;
@@ -109,7 +110,7 @@ class Consumer {
     }
   }
   /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both.
-  __device__ __forceinline__ void make_ds() {
+  FALCHION_DEVICE void make_ds() {
     const auto at_pair = coordinates(MmaScores{}, Shape<N, M>{});
     CUTE_UNROLL
     for (int e = 0; e < size(rdP); e += 2) {
@@ -118,12 +119,12 @@ class Consumer {
       put(rdS, e, P.x * (rdP(e) - of_rows.x), P.y * (rdP(e + 1) - of_rows.y));
     }
   }
-  __device__ __forceinline__ static void put(Rounded& to, int e, float x, float y) {
+  FALCHION_DEVICE static void put(Rounded& to, int e, float x, float y) {
     recast<__nv_bfloat162>(to)(e / 2) = __floats2bfloat162_rn(x, y);
   }
 
   /// Writes dS^T, transposed by stmatrix, into the tile that both consumers share.
-  __device__ __forceinline__ void put_ds() {
+  FALCHION_DEVICE void put_ds() {
     const auto sdS = make_tensor(make_smem_ptr(shared.dS[at.stage]), tile_to_shape(SwizzledAtom{}, Shape<M, N>{}));
     const auto sdSt = make_tensor(sdS.data(), composition(sdS.layout(), Layout<Shape<N, M>, Stride<M, _1>>{}));
     const auto copy_dS = make_tiled_copy_C(Copy_Atom<SM90_U16x8_STSM_T, bf16>{}, MmaScores{});
@@ -132,7 +133,7 @@ class Consumer {
     copy(copy_dS, thread.retile_S(fragment), thread.partition_D(sdSt));
   }
   /// Writes this consumer's part of dQ, and hands it over.
-  __device__ __forceinline__ void put_dq() {
+  FALCHION_DEVICE void put_dq() {
     shared.empty_dq.wait(parity_dq ^ 1);  // in the first round it does not wait
     parity_dq ^= 1;
     const auto sdQ = make_tensor(make_smem_ptr(shared.dQ), typename Tile::LayoutDq{});
@@ -145,7 +146,7 @@ class Consumer {
     if (threadIdx.x % 32 == 0) shared.full_dq.arrive();
   }
 
-  __device__ __forceinline__ void store(const Keys& gradient, float scale, Head<bf16> to) const {
+  FALCHION_DEVICE void store(const Keys& gradient, float scale, Head<bf16> to) const {
     const auto at_element = coordinates(MmaKeys{}, Shape<N, D>{});
     CUTE_UNROLL
     for (int e = 0; e < size(gradient); e += 2) {

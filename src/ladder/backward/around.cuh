@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 
+#include "base/host_device.hpp"
 #include "ladder/attention/launch.cuh"
 #include "ladder/backward/step.hpp"
 
@@ -31,7 +32,7 @@ inline std::size_t sums_bytes(const Problem& p) {
 
 /// P = exp(scale S - lse) = 2^(scale log2(e) S - log2(e) lse), which takes one multiply-add and one exponential. The
 /// lse is kept in this unit. A row that has seen no key, or that lies past the end, has an lse of +inf, and so P = 0.
-__device__ __forceinline__ float probability(float s, float unit, float lse) { return exp2f(fmaf(s, unit, -lse)); }
+FALCHION_DEVICE float probability(float s, float unit, float lse) { return exp2f(fmaf(s, unit, -lse)); }
 
 /// Computes the statistics of each row, and clears its sums.
 Status run_before(const Problem& p, const Tensors& t, const Sums& sums, Stream stream);

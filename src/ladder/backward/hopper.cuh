@@ -5,8 +5,9 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "base/host_device.hpp"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/attention/tensor_core.cuh"
 #include "ladder/backward/around.cuh"
 
@@ -82,7 +83,7 @@ struct KeyBlock {
 
 /// Initialises the barriers: one thread does it, and then all threads see them.
 template <class Tile>
-__device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
+FALCHION_DEVICE void init_barriers(typename Tile::Shared& shared) {
   constexpr int kWarps = 4 * Tile::kConsumers;
   if (threadIdx.x == 0) {
     shared.full_keys.init(2);  // K and V
@@ -100,8 +101,8 @@ __device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
 /// load, which one thread of the producer does: K and V once, and Q, dO and the statistics of each tile of rows, as far
 /// ahead as there are free stages. TMA writes 0 past the end.
 template <class Tile>
-__device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps, const Sums& sums,
-                                        const KeyBlock<Tile>& t, typename Tile::Shared& shared) {
+FALCHION_DEVICE void produce(const Problem& p, const TensorMaps& maps, const Sums& sums, const KeyBlock<Tile>& t,
+                             typename Tile::Shared& shared) {
   if (t.first >= p.s_q) return;
   const int head = t.bh % p.h, batch = t.bh / p.h;
   const auto load = [&](const CUtensorMap& map, auto& full, auto& to, int row) {
@@ -129,8 +130,8 @@ __device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps
 /// Adds each tile of dQ to the sums, which one thread of another warp does. TMA adds boxes as it copies them, in the
 /// L2, in whatever order the blocks come, and leaves out rows past the end.
 template <class Tile>
-__device__ __forceinline__ void add_to_sums(const Problem& p, const TensorMaps& maps, const KeyBlock<Tile>& t,
-                                            typename Tile::Shared& shared) {
+FALCHION_DEVICE void add_to_sums(const Problem& p, const TensorMaps& maps, const KeyBlock<Tile>& t,
+                                 typename Tile::Shared& shared) {
   unsigned parity = 0;
   CUTE_NO_UNROLL
   for (int q0 = t.first; q0 < p.s_q; q0 += Tile::kM, parity ^= 1) {

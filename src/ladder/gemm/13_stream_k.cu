@@ -1,6 +1,7 @@
 // src/ladder/gemm/13_stream_k.cu: the roles of step 11 and the store of step 12, and where the last wave of tiles would
 // not fill the device, its tiles are cut along k (Osama and others, Stream-K, arXiv:2301.03598). It runs on sm_90
 // alone.
+#include "base/host_device.hpp"
 #include "ladder/gemm/shares.hpp"
 #include "ladder/gemm/store_tile.cuh"
 
@@ -25,7 +26,7 @@ class Parts {
       : flags_(static_cast<int*>(memory)), sums_(reinterpret_cast<float*>(static_cast<char*>(memory) + kFlagBytes)) {}
   int* flags() const { return flags_; }
 
-  __device__ __forceinline__ void leave(TileProduct<Tile>& product, int cluster, int warpgroup) const {
+  FALCHION_DEVICE void leave(TileProduct<Tile>& product, int cluster, int warpgroup) const {
     const int at = place(cluster, warpgroup);
     float* const to = sums_ + std::int64_t{at} * 128 * kSums + threadIdx.x % 128;
     product.for_each([&](int i, float sum) { to[i * 128] = sum; });
@@ -33,7 +34,7 @@ class Parts {
     if (threadIdx.x % 128 == 0)
       asm volatile("fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(flags_ + at) : "memory");
   }
-  __device__ __forceinline__ void add(TileProduct<Tile>& product, int cluster, int warpgroup) const {
+  FALCHION_DEVICE void add(TileProduct<Tile>& product, int cluster, int warpgroup) const {
     const int at = place(cluster, warpgroup);
     if (threadIdx.x % 128 == 0) {
       int there = 0;
@@ -46,7 +47,7 @@ class Parts {
   }
 
  private:
-  static __device__ __forceinline__ int place(int cluster, int warpgroup) {
+  static FALCHION_DEVICE int place(int cluster, int warpgroup) {
     return (cluster * kCluster + static_cast<int>(block_rank_in_cluster())) * kConsumers + warpgroup;
   }
 

@@ -1,5 +1,6 @@
 // src/ladder/gemm/branch_ping_pong.cu: a branch of step 12: each consumer has tiles of its own, and while one stores,
 // the other multiplies. It runs on sm_90 alone.
+#include "base/host_device.hpp"
 #include "ladder/gemm/store_tile.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -14,8 +15,8 @@ struct Shared {
 
 /// A consumer waits for its turn at a named barrier of 256 threads: its own 128, and the 128 of the other, who arrive
 /// when they pass the turn, and go on.
-__device__ __forceinline__ void take_turn(int warpgroup) { sm90::sync_threads<256>(3 + warpgroup); }
-__device__ __forceinline__ void pass_turn(int warpgroup) { sm90::arrive_threads<256>(4 - warpgroup); }
+FALCHION_DEVICE void take_turn(int warpgroup) { sm90::sync_threads<256>(3 + warpgroup); }
+FALCHION_DEVICE void pass_turn(int warpgroup) { sm90::arrive_threads<256>(4 - warpgroup); }
 
 __global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
     multiply(const __grid_constant__ Operands<bf16>, const __grid_constant__ TensorMaps maps,

@@ -1,6 +1,7 @@
 // src/ladder/gemm/branch_sliced_k.cu: a branch of step 08 for a small C: the warps of a block have all of its tile
 // each, and share k. At the end their sums are added up in shared memory. It pays at 64 x 256 x 16384, and costs that a
 // tile of 16 x 16 fetches each number of A and B for 16 multiplications, where one of 128 x 128 has 128.
+#include "base/host_device.hpp"
 #include "ladder/gemm/parts.hpp"
 #include "ladder/gemm/tensor_core.cuh"
 
@@ -18,8 +19,8 @@ struct Stage {
   alignas(128) bf16 A[kRows][kDepth];
   alignas(128) bf16 B[kDepth][kColumns];
 
-  __device__ __forceinline__ bf16* piece_a(int row, int p) { return &A[row][(p ^ row % 8) * 8]; }
-  __device__ __forceinline__ bf16* piece_b(int row, int p) {
+  FALCHION_DEVICE bf16* piece_a(int row, int p) { return &A[row][(p ^ row % 8) * 8]; }
+  FALCHION_DEVICE bf16* piece_b(int row, int p) {
     constexpr int kPieces = kColumns / 8;
     return &B[row][(p ^ row / (8 / kPieces) % kPieces) * 8];
   }
@@ -29,7 +30,7 @@ struct Stage {
 struct SliceSums {
   float sum[2 * kBlocksAcross][4] = {};
 
-  __device__ __forceinline__ void multiply_add(Stage& stage, int slice) {
+  FALCHION_DEVICE void multiply_add(Stage& stage, int slice) {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16, half = lane / 16;
     Block a, b[kBlocksAcross];
     load_block(a, stage.piece_a(row, slice * 2 + half));
@@ -39,7 +40,7 @@ struct SliceSums {
     for (int c = 0; c < 2 * kBlocksAcross; ++c)
       on_gpu::multiply_add(sum[c], a, b[c / 2][c % 2 * 2], b[c / 2][c % 2 * 2 + 1]);
   }
-  __device__ __forceinline__ void put(float (&to)[kRows][kColumns]) const {
+  FALCHION_DEVICE void put(float (&to)[kRows][kColumns]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int c = 0; c < 2 * kBlocksAcross; ++c)
@@ -48,7 +49,7 @@ struct SliceSums {
   }
 };
 
-__device__ __forceinline__ void load(const Operands<bf16>& x, int i0, int j0, int l0, Stage& to) {
+FALCHION_DEVICE void load(const Operands<bf16>& x, int i0, int j0, int l0, Stage& to) {
   constexpr int kPiecesA = kDepth / 8, kPiecesB = kColumns / 8;
 #pragma unroll
   for (int at = static_cast<int>(threadIdx.x); at < kRows * kPiecesA; at += kSliceThreads) {

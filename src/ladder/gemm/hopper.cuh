@@ -2,8 +2,9 @@
 // the tensor maps, and the store of C from registers. They run on sm_90 alone.
 #pragma once
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "base/host_device.hpp"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/gemm/order.hpp"
 #include "ladder/gemm/whole_rows.cuh"
 
@@ -52,15 +53,14 @@ struct Sizes {
 
 /// Asks for A's box at (row, column). The bytes are counted by `full`.
 template <class Tile>
-__device__ __forceinline__ void load_a(const TensorMaps& maps, typename Tile::Ring& ring, int stage, int row,
-                                       int column) {
+FALCHION_DEVICE void load_a(const TensorMaps& maps, typename Tile::Ring& ring, int stage, int row, int column) {
   SM90_TMA_LOAD_4D::copy(&maps.a, reinterpret_cast<std::uint64_t*>(&ring.full[stage]), sm90::kReadByOthers,
                          ring.A[stage], column, 0, row, 0);
 }
 /// Box `box` of B's tile at (row, column).
 template <class Tile>
-__device__ __forceinline__ void load_b(const TensorMaps& maps, typename Tile::Ring& ring, int stage, int row,
-                                       int column, int box) {
+FALCHION_DEVICE void load_b(const TensorMaps& maps, typename Tile::Ring& ring, int stage, int row, int column,
+                            int box) {
   SM90_TMA_LOAD_4D::copy(&maps.b, reinterpret_cast<std::uint64_t*>(&ring.full[stage]), sm90::kReadByOthers,
                          ring.B[stage] + box * 64 * Tile::kDepth, column + box * 64, 0, row, 0);
 }
@@ -69,11 +69,11 @@ __device__ __forceinline__ void load_b(const TensorMaps& maps, typename Tile::Ri
 template <class Tile>
 class TileProduct {
  public:
-  __device__ __forceinline__ explicit TileProduct(int warpgroup) : warpgroup_(warpgroup) {}
-  __device__ __forceinline__ void clear() { cute::clear(sum_); }
+  FALCHION_DEVICE explicit TileProduct(int warpgroup) : warpgroup_(warpgroup) {}
+  FALCHION_DEVICE void clear() { cute::clear(sum_); }
 
   /// C += A B of a stage. It runs on its own until it is waited for.
-  __device__ __forceinline__ void start(typename Tile::Ring& ring, int stage) {
+  FALCHION_DEVICE void start(typename Tile::Ring& ring, int stage) {
     const auto sA = make_tensor(make_smem_ptr(ring.A[0]), typename Tile::LayoutA{});
     const auto sB = make_tensor(make_smem_ptr(ring.B[0]), typename Tile::LayoutB{});
     const auto mma = typename Tile::Mma{};
@@ -84,33 +84,33 @@ class TileProduct {
   }
   /// Waits until at most the last kBehind stages that were started are still running.
   template <int kBehind>
-  __device__ __forceinline__ void wait() {
+  FALCHION_DEVICE void wait() {
     sm90::wait_multiply<kBehind>(sum_);
   }
 
   /// Two neighbours in row `row` of a lane's 2 kHeight rows, in group `group` of 8 columns, in bf16.
-  __device__ __forceinline__ __nv_bfloat162 pair(int row, int group) const {
+  FALCHION_DEVICE __nv_bfloat162 pair(int row, int group) const {
     const float* const sum = &sum_(make_coord(_0{}, row % 2, group), row / 2, 0);
     return __floats2bfloat162_rn(sum[0], sum[1]);
   }
   static constexpr int kHeight = Tile::kRows / 64 / Tile::kWarpgroups;  // a warpgroup has so many times 64 rows
   /// Where part `part` of kHeight, of 64 rows, begins in the tile. A warp has 16 rows of it.
-  __device__ __forceinline__ int box_row(int part) const { return (part * Tile::kWarpgroups + warpgroup_) * 64; }
+  FALCHION_DEVICE int box_row(int part) const { return (part * Tile::kWarpgroups + warpgroup_) * 64; }
 
   /// Calls f(number, sum) for each of the kSums sums of this thread: neighbours in a row, then the row 8 further down,
   /// then the next 8 columns.
   static constexpr int kSums = kHeight * Tile::kColumns / 2;
   template <class F>
-  __device__ __forceinline__ void for_each(const F& f) {
+  FALCHION_DEVICE void for_each(const F& f) {
     CUTE_UNROLL
     for (int i = 0; i < kSums; ++i) f(i, sum_(i));
   }
 
-  __device__ __forceinline__ float sum(int number) const { return sum_(number); }
+  FALCHION_DEVICE float sum(int number) const { return sum_(number); }
   /// Calls f(i, j, number) for each two neighbours in a row of C that are inside of it: sums `number` and the next one.
   /// The first `columns` columns of the sums lie at (i0, j0).
   template <class F>
-  __device__ __forceinline__ void for_each_place(int m, int n, int i0, int j0, int columns, const F& f) const {
+  FALCHION_DEVICE void for_each_place(int m, int n, int i0, int j0, int columns, const F& f) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16;
     CUTE_UNROLL
     for (int r = 0; r < 2 * kHeight; ++r) {
@@ -123,7 +123,7 @@ class TileProduct {
     }
   }
   /// Stores C's tile at (i0, j0), each lane two numbers at a time.
-  __device__ __forceinline__ void store(const Operands<bf16>& x, int i0, int j0) const {
+  FALCHION_DEVICE void store(const Operands<bf16>& x, int i0, int j0) const {
     for_each_place(x.m, x.n, i0, j0, Tile::kColumns, [&](int i, int j, int at) {
       *reinterpret_cast<__nv_bfloat162*>(&x.C[i][j]) = __floats2bfloat162_rn(sum_(at), sum_(at + 1));
     });

@@ -2,6 +2,7 @@
 // Steps 08 and 09 share it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "ladder/gemm/tensor_core.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -11,7 +12,7 @@ namespace falchion::ladder::gemm::on_gpu {
 inline constexpr int kStages = 2;
 
 /// C's tile at (i0, j0). `stages` is a ring: while one is multiplied, the copies to the others are on their way.
-__device__ __forceinline__ void multiply_tile(const Operands<bf16>& x, int i0, int j0, Tiles (&stages)[kStages]) {
+FALCHION_DEVICE void multiply_tile(const Operands<bf16>& x, int i0, int j0, Tiles (&stages)[kStages]) {
   const auto start_load = [&](int l0, int stage) {
     load(x, i0, j0, l0, stages[stage], copy_async_16);
     commit_copies();

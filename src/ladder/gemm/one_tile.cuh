@@ -2,6 +2,7 @@
 // wgmma. Step 10 and the branches that split k share it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "ladder/gemm/hopper.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -9,8 +10,8 @@ namespace falchion::ladder::gemm::on_gpu {
 /// C's tile at (i0, j0): adds up blocks [first, end) of k, and returns when the sums are there. One thread asks for all
 /// tiles of A and B, and all meet at a barrier in each round.
 template <class Tile>
-__device__ __forceinline__ void multiply_tile(const TensorMaps& maps, typename Tile::Ring& ring, int i0, int j0,
-                                              int first, int end, TileProduct<Tile>& product) {
+FALCHION_DEVICE void multiply_tile(const TensorMaps& maps, typename Tile::Ring& ring, int i0, int j0, int first,
+                                   int end, TileProduct<Tile>& product) {
   const bool leader = threadIdx.x == 0;
   if (leader) {
     for (int s = 0; s < Tile::kStages; ++s) ring.full[s].init(1);

@@ -1,7 +1,7 @@
 // src/ladder/gemm/order.hpp: in which order the tiles of C are computed.
 #pragma once
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion::ladder::gemm {
 

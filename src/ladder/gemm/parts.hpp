@@ -1,7 +1,7 @@
 // src/ladder/gemm/parts.hpp: who has which part of k in the branches that share it.
 #pragma once
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion::ladder::gemm {
 

@@ -9,6 +9,7 @@
 
 #include <cute/arch/cluster_sm90.hpp>
 
+#include "base/host_device.hpp"
 #include "ladder/gemm/hopper.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -22,15 +23,15 @@ inline constexpr int kMostClusters = 128;  // no device has more than 256 multip
 
 /// Pairs of tiles, which are the work of a cluster.
 FALCHION_HD int pairs(const Sizes& sizes) { return (sizes.row_tiles + 1) / kCluster * sizes.column_tiles; }
-__device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kCluster; }
-__device__ __forceinline__ int clusters() { return static_cast<int>(gridDim.x) / kCluster; }
+FALCHION_DEVICE int cluster_number() { return static_cast<int>(blockIdx.x) / kCluster; }
+FALCHION_DEVICE int clusters() { return static_cast<int>(gridDim.x) / kCluster; }
 
 /// This block's tile of a pair, which begins at (i0, j0) of C, and the products [first, end) that it is to add up.
 struct Work {
   int i0, j0, first, end;
 };
 template <class Tile>
-__device__ __forceinline__ Work work_of(const Sizes& sizes, int pair, int first, int end) {
+FALCHION_DEVICE Work work_of(const Sizes& sizes, int pair, int first, int end) {
   const TilePlace place = place_in_bands<kBand / kCluster>(pair, (sizes.row_tiles + 1) / kCluster, sizes.column_tiles);
   const int rank = static_cast<int>(block_rank_in_cluster());
   return {(place.row * kCluster + rank) * Tile::kRows, place.column * Tile::kColumns, first, end};
@@ -38,7 +39,7 @@ __device__ __forceinline__ Work work_of(const Sizes& sizes, int pair, int first,
 
 /// Calls f(work) for each tile of this block.
 template <class Tile, class F>
-__device__ __forceinline__ void for_each_tile(const Sizes& sizes, const F& f) {
+FALCHION_DEVICE void for_each_tile(const Sizes& sizes, const F& f) {
   CUTE_NO_UNROLL
   for (int pair = cluster_number(); pair < pairs(sizes); pair += clusters())
     f(work_of<Tile>(sizes, pair, 0, sizes.blocks));
@@ -46,7 +47,7 @@ __device__ __forceinline__ void for_each_tile(const Sizes& sizes, const F& f) {
 
 /// Initialises the barriers, and waits until both blocks of the cluster have done so.
 template <class Tile>
-__device__ __forceinline__ void init_barriers(typename Tile::Ring& ring) {
+FALCHION_DEVICE void init_barriers(typename Tile::Ring& ring) {
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
       ring.full[s].init(1);
@@ -60,7 +61,7 @@ __device__ __forceinline__ void init_barriers(typename Tile::Ring& ring) {
 /// What one thread of the producer does: it loads tiles as far ahead as there are free stages. walk(f) calls f(work)
 /// for all that this block computes.
 template <class Tile, class Walk>
-__device__ __forceinline__ void produce(const TensorMaps& maps, typename Tile::Ring& ring, const Walk& walk) {
+FALCHION_DEVICE void produce(const TensorMaps& maps, typename Tile::Ring& ring, const Walk& walk) {
   constexpr int kOwn = Tile::kBoxesB / kCluster;
   const int first_box = static_cast<int>(block_rank_in_cluster()) * kOwn;
   typename Tile::Position at;
@@ -81,15 +82,15 @@ __device__ __forceinline__ void produce(const TensorMaps& maps, typename Tile::R
 }
 
 /// Says in both blocks of the cluster that this warp has read the stage.
-__device__ __forceinline__ void release(const ClusterBarrier& empty) {
+FALCHION_DEVICE void release(const ClusterBarrier& empty) {
   if (const unsigned lane = threadIdx.x % 32; lane < kCluster) empty.arrive(lane);
 }
 
 /// What a consumer does for a tile: C = A B, of so many stages. While one product runs, the next is started. started()
 /// is called when the last one has been.
 template <class Tile, class Started>
-__device__ __forceinline__ void consume(TileProduct<Tile>& product, typename Tile::Ring& ring,
-                                        typename Tile::Position& at, int blocks, const Started& started) {
+FALCHION_DEVICE void consume(TileProduct<Tile>& product, typename Tile::Ring& ring, typename Tile::Position& at,
+                             int blocks, const Started& started) {
   product.clear();
   int before = 0;
   CUTE_NO_UNROLL

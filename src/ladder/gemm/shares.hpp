@@ -3,7 +3,7 @@
 // together.
 #pragma once
 
-#include "policy/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion::ladder::gemm {
 

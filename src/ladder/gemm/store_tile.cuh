@@ -2,6 +2,7 @@
 // stores it while the warpgroup goes on.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "ladder/gemm/roles.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -14,7 +15,7 @@ struct Outgoing {
 };
 
 /// Four 8 x 8 matrices, where ldmatrix with the same addresses would read them.
-__device__ __forceinline__ void store_matrices(bf16* to, const __nv_bfloat162 (&pair)[4]) {
+FALCHION_DEVICE void store_matrices(bf16* to, const __nv_bfloat162 (&pair)[4]) {
   const auto* const word = reinterpret_cast<const unsigned*>(pair);
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(cast_smem_ptr_to_uint(to)),
                "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
@@ -23,8 +24,8 @@ __device__ __forceinline__ void store_matrices(bf16* to, const __nv_bfloat162 (&
 
 /// Stores C's tile at (i0, j0), kBoxes boxes at a time. barrier is a named barrier of this warpgroup.
 template <class Tile, int kBoxes>
-__device__ __forceinline__ void store_tile(const TileProduct<Tile>& product, Outgoing<kBoxes>& out,
-                                           const CUtensorMap& map, int i0, int j0, int barrier) {
+FALCHION_DEVICE void store_tile(const TileProduct<Tile>& product, Outgoing<kBoxes>& out, const CUtensorMap& map, int i0,
+                                int j0, int barrier) {
   constexpr int kAcross = Tile::kColumns / 64;
   const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane % 16;
   const bool leader = threadIdx.x % 128 == 0;

@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 
+#include "base/host_device.hpp"
 #include "ladder/gemm/async_copy.cuh"
 #include "ladder/gemm/whole_rows.cuh"
 
@@ -23,14 +24,14 @@ struct Tiles {
   alignas(128) bf16 B[kTileDepth][kTileColumns];
 
   template <int kColumns>
-  static __device__ __forceinline__ auto* piece(bf16 (*tile)[kColumns], int row, int p) {
+  static FALCHION_DEVICE auto* piece(bf16 (*tile)[kColumns], int row, int p) {
     return &tile[row][(p ^ row % 8) * 8];
   }
 };
 
 /// Copies the tiles at (i0, l0) of A and (l0, j0) of B, 16 bytes at a time, by copy(to, from, inside).
 template <class Copy>
-__device__ __forceinline__ void load(const Operands<bf16>& x, int i0, int j0, int l0, Tiles& to, const Copy& copy) {
+FALCHION_DEVICE void load(const Operands<bf16>& x, int i0, int j0, int l0, Tiles& to, const Copy& copy) {
   constexpr int kPiecesA = kTileDepth / 8, kPiecesB = kTileColumns / 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int row_a = thread / kPiecesA, p_a = thread % kPiecesA, row_b = thread / kPiecesB, p_b = thread % kPiecesB;
@@ -50,20 +51,20 @@ using Block = unsigned[4];
 
 /// Loads a block whose rows lie in rows of shared memory. `from` is lane l's piece: of row l % 16, the left one for the
 /// first 16 lanes.
-__device__ __forceinline__ void load_block(Block& to, const bf16* from) {
+FALCHION_DEVICE void load_block(Block& to, const bf16* from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(from))
                : "memory");
 }
-__device__ __forceinline__ void load_block_transposed(Block& to, const bf16* from) {
+FALCHION_DEVICE void load_block_transposed(Block& to, const bf16* from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(from))
                : "memory");
 }
 /// c += a b for 16 x 8 sums over 16 products. b0 and b1 are half a block.
-__device__ __forceinline__ void multiply_add(float (&c)[4], const Block& a, unsigned b0, unsigned b1) {
+FALCHION_DEVICE void multiply_add(float (&c)[4], const Block& a, unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -74,7 +75,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const Block& a, unsi
 class WarpProduct {
  public:
   /// C += A B for these tiles, 16 columns of A at a time. The operands of the next 16 are fetched meanwhile.
-  __device__ __forceinline__ void multiply_add(Tiles& tiles) {
+  FALCHION_DEVICE void multiply_add(Tiles& tiles) {
     fetch(tiles, 0, 0);
 #pragma unroll
     for (int l = 0; l < kTileDepth / 16; ++l) {
@@ -87,7 +88,7 @@ class WarpProduct {
     }
   }
   /// A lane has two neighbours in a row, and two in the row 8 further down.
-  __device__ __forceinline__ void store(const Operands<bf16>& x, int i0, int j0) const {
+  FALCHION_DEVICE void store(const Operands<bf16>& x, int i0, int j0) const {
 #pragma unroll
     for (int r = 0; r < 2 * kBlocks; ++r) {
       const int i = i0 + row_ + r * 8 + lane() / 4;
@@ -103,10 +104,10 @@ class WarpProduct {
 
  private:
   static constexpr int kBlocks = kWarpSide / 16;
-  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static FALCHION_DEVICE int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   /// ldmatrix brings A as it lies, and B, whose columns lie across its rows, transposed.
-  __device__ __forceinline__ void fetch(Tiles& tiles, int l, int to) {
+  FALCHION_DEVICE void fetch(Tiles& tiles, int l, int to) {
     const int row = lane() % 16, half = lane() / 16;
 #pragma unroll
     for (int r = 0; r < kBlocks; ++r) load_block(a_[to][r], Tiles::piece(tiles.A, row_ + r * 16 + row, l * 2 + half));

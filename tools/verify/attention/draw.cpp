@@ -68,10 +68,17 @@ void fit(Dice* dice, double budget, double most_elements, Problem* p) {
   }
 }
 
+void draw_align(Dice* dice, Attention* a) {
+  a->band.align = dice->pick({Align::bottom_right, Align::bottom_right, Align::top_left, Align::at});
+  if (a->band.align != Align::at) return;
+  a->band.offset =
+      dice->chance(0.05) ? dice->pick<std::int64_t>({1 << 30, -(1 << 30)}) : dice->between(-a->s_q - 5, a->s_k + 5);
+}
+
 void draw_band(Dice* dice, Attention* a) {
   const double kind = dice->uniform();
   if (kind < 0.3) return;
-  a->band.align = dice->chance(0.6) ? Align::bottom_right : Align::top_left;
+  draw_align(dice, a);
   const auto side = [&] {
     return dice->chance(0.15) ? dice->pick<std::int64_t>({0, std::int64_t{1} << 40}) : draw_length(dice, 600);
   };
@@ -87,7 +94,7 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
   if (dice->chance(0.15)) {
     a.alibi = true;
     p->slopes_by_batch = dice->chance(0.4);
-    if (dice->chance(0.3)) a.band.align = dice->chance(0.5) ? Align::top_left : Align::bottom_right;
+    if (dice->chance(0.3)) draw_align(dice, &a);
   }
   if (plain) return;
   const auto ones = [&] { return static_cast<unsigned>(dice->chance(0.5) ? 0 : dice->between(1, 7)); };
@@ -107,6 +114,10 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
     p->seed = dice->bits();
     p->offset = dice->chance(0.5) ? 0 : dice->bits() >> 20;
     p->rng_in_memory = dice->chance(0.5);
+    if (dice->chance(0.3)) {
+      p->origin = {dice->between(0, 5), dice->between(0, 5), dice->between(0, 500), 4 * dice->between(0, 100), 0};
+      if (dice->chance(0.5)) p->origin.h_q = dice->between(0, 64);
+    }
   }
 }
 

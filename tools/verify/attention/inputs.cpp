@@ -192,7 +192,7 @@ Operands AttentionInputs::operands(const std::byte* base) const {
 #define FALCHION_LENGTHS(key, has, option, text) \
   if (a_.key) x.key = lengths(key##_);
 #include "api/fields.def"
-  x.rng = {p_.seed, p_.offset, nullptr};
+  x.rng = {p_.seed, p_.offset, nullptr, p_.origin};
   if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
   return x;
 }

@@ -48,10 +48,13 @@ void tidy_attention(Problem* p) {
     p->data.mask = Data{}.mask;
   }
   if (a.band.left == Band::unbounded && a.band.right == Band::unbounded && !a.alibi) a.band.align = Align::unset;
+  if (a.band.align != Align::at) a.band.offset = 0;
   if (a.dropout == 0) {
     p->seed = p->offset = 0;
     p->rng_in_memory = false;
+    p->origin = {};
   }
+  if (p->origin.h != 0 || p->origin.h_q != 0) p->origin.h_q = std::max(p->origin.h_q, p->origin.h + a.h_q);
   if (!a.alibi) p->slopes_by_batch = false;
 }
 

@@ -20,9 +20,11 @@ void simplify_attention(const Problem& from, Steps* steps) {
       p.attention.s_k = p.lengths_k[0];
     });
   offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
+  offer(from, steps, [](Problem& p) { p.origin = {}; });
   offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
   offer(from, steps, [](Problem& p) { p.attention.band = {}; });
   offer(from, steps, [](Problem& p) { p.attention.band.left = Band::unbounded; });
+  offer(from, steps, [](Problem& p) { p.attention.band.align = Align::bottom_right; });
   offer(from, steps, [](Problem& p) { p.attention.band.right = Band::unbounded; });
   offer(from, steps, [](Problem& p) { p.bias = {}; });
   offer(from, steps, [](Problem& p) { p.mask = {}; });

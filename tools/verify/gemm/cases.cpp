@@ -4,9 +4,9 @@
 #include <limits>
 #include <string_view>
 
+#include "base/size.hpp"
 #include "plan/plan_data.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

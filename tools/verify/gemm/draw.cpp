@@ -1,7 +1,7 @@
 // tools/verify/gemm/draw.cpp: random GEMMs.
 #include <algorithm>
 
-#include "types/size.hpp"
+#include "base/size.hpp"
 #include "verify/draw.hpp"
 
 namespace falchion::tools::storm {

@@ -2,9 +2,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 #include "verify/kind.hpp"
 #include "verify/problem_limits.hpp"
 #include "verify/shrink_steps.hpp"

@@ -1,7 +1,7 @@
 // tools/verify/gemm/subject.cpp: makes a GEMM's operands and their numbers, and judges D.
+#include "base/size.hpp"
 #include "judge/gemm.hpp"
 #include "plan/gemm.hpp"
-#include "types/size.hpp"
 #include "verify/operand_subject.hpp"
 
 namespace falchion::tools::storm {

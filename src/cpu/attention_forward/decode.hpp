@@ -1,0 +1,348 @@
+// src/cpu/attention_forward/decode.hpp: attention for a few query rows (decode). It is bound by memory, so K and V are
+// read once, as they lie, and nothing is packed. The lanes of a vector are head dims here, because with so few rows a
+// tile of 32 rows would be mostly padding. The steps are those of cpu/attention_forward/kernel.hpp: load, S = Q K^T,
+// score.apply, mask.keep, softmax.update, O += P V, store.
+#pragma once
+
+#include <math.h>
+
+#include "cpu/attention_forward/items.hpp"
+#include "cpu/attention_forward/segments.hpp"
+#include "cpu/attention_forward/store.hpp"
+#include "cpu/blocks/arena.hpp"
+#include "cpu/blocks/engine_simd.hpp"
+#include "cpu/blocks/score_mask.hpp"
+#include "policy/dropout.hpp"
+#include "policy/score.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
+inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
+inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, where a masked key is added by itself
+inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
+
+#if HWY_TARGET != HWY_SCALAR
+/// Adds up the blocks of 4 lanes of x and writes the sum to out[0..3].
+template <class D>
+FALCHION_INLINE void sum_blocks(D d, hn::Vec<D> x, float* out) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    sum_blocks(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)), out);
+  } else {
+    hn::StoreU(x, d, out);
+  }
+}
+#endif
+
+/// out[r] is the sum of the lanes of x[r].
+FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int r = 0; r < 4; ++r) out[r] = hn::GetLane(x[r]);
+#else
+  const hn::Repartition<double, FloatTag> pairs;
+  const Floats ab = hn::Add(hn::InterleaveLower(kFloats, x[0], x[1]), hn::InterleaveUpper(kFloats, x[0], x[1]));
+  const Floats cd = hn::Add(hn::InterleaveLower(kFloats, x[2], x[3]), hn::InterleaveUpper(kFloats, x[2], x[3]));
+  const auto low = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
+  const auto high = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
+  sum_blocks(kFloats, hn::Add(hn::BitCast(kFloats, low), hn::BitCast(kFloats, high)), out);
+#endif
+}
+
+template <class T>
+class DecodeWorker {
+ public:
+  using Bits = typename T::Bits;
+
+  DecodeWorker(const AttentionArgs& a, Arena& arena)
+      : a_(a),
+        width_qk_(round_up(a.d_qk, 4 * kLanes)),
+        width_v_(round_up(a.d_v, 4 * kLanes)),
+        dropout_(dropout_of(a)),
+        segments_(kSegments<T> ? SegmentSums(a, arena, a.heads, kDecodeRows * width_v_, kDecodeSegment)
+                               : SegmentSums()) {
+    heads_ = arena.take<Head>(a.heads);
+    q_ = arena.take<float>(a.heads * kDecodeRows * width_qk_);
+    o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
+    s_ = arena.take<float>(kDecodeRows * kDecodeKeys);
+    dots_ = arena.take<float>(4 * kDecodeKeys);
+  }
+
+  /// All heads of the item walk the keys together. So where the heads of a key lie side by
+  /// side, memory is read in its own order.
+  void run(const WorkItem& item) {
+    count_ = item.heads;
+    for (int h = 0; h < count_; ++h) start(item, h);
+    const Range visible = heads_[0].tile.visible;
+    const Range keys{max(item.keys.begin, visible.begin), min(item.keys.end, visible.end)};
+    for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
+      const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
+      for (int h = 0; h < count_; ++h) {
+        select(h);
+        scores(key0, count);
+        score_and_mask(key0, count);
+        softmax(key0, count);
+        values(key0, count);
+        if constexpr (kSegments<T>) segments_.count(h, count, head_o_, l_);
+      }
+    }
+    for (int h = 0; h < count_; ++h) {
+      select(h);
+      if constexpr (kSegments<T>) segments_.finish(h, head_o_, l_);
+      for (int r = 0; r < tile_->count; ++r)
+        finish_row<T>(a_, *tile_, r, item.part, {m_[r], l_[r], m_[r]}, head_o_ + r * width_v_);
+      if (a_.probabilities.data != nullptr) store_probabilities(keys);
+    }
+  }
+
+ private:
+  struct Head {
+    TileRows tile;
+    float m[kDecodeRows], l[kM];
+  };
+
+  void select(int h) {
+    head_ = h;
+    tile_ = &heads_[h].tile;
+    m_ = heads_[h].m;
+    l_ = heads_[h].l;
+    head_q_ = q_ + h * kDecodeRows * width_qk_;
+    head_o_ = o_ + h * kDecodeRows * width_v_;
+  }
+  void start(const WorkItem& item, int h) {
+    heads_[h].tile = TileRows::of(a_, item.sequence, item.b, item.hk + h, item.rows.begin, item.rows.end);
+    select(h);
+    std::memset(head_q_, 0, static_cast<std::size_t>(kDecodeRows * width_qk_) * sizeof(float));
+    std::memset(head_o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
+    std::memset(l_, 0, sizeof(heads_[h].l));
+    segments_.reset(h);
+    for (int r = 0; r < tile_->count; ++r) {
+      convert<T>(tile_->template row<const Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
+      m_[r] = -__builtin_inff();
+    }
+  }
+
+  /// S (rows, keys) = Q K^T. All rows share each load of K.
+  void scores(std::int64_t key0, int count) {
+    for (int r = 0; r < tile_->count; r += 4) {
+      switch (tile_->count - r) {
+        case 1: scores_of<1>(key0, count, r); break;
+        case 2: scores_of<2>(key0, count, r); break;
+        case 3: scores_of<3>(key0, count, r); break;
+        default: scores_of<4>(key0, count, r);
+      }
+    }
+  }
+  template <int kRows>
+  FALCHION_INLINE void scores_of(std::int64_t key0, int count, int r0) {
+    const std::int64_t whole = a_.d_qk / kLanes * kLanes;
+    const float* q = head_q_ + r0 * width_qk_;
+    for (int key = 0; key < count; ++key) {
+      const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
+      if (r0 == 0) fetch_ahead(key0, key);
+      Floats sum[kRows][2];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
+      std::int64_t c = 0;
+      for (; c + 2 * kLanes <= whole; c += 2 * kLanes) {
+        const Floats k0 = T::load(k + c), k1 = T::load(k + c + kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
+          sum[r][1] = hn::MulAdd(load(q + r * width_qk_ + c + kLanes), k1, sum[r][1]);
+        }
+      }
+      for (; c < whole; c += kLanes) {
+        const Floats k0 = T::load(k + c);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
+      }
+      Floats rows[4];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) rows[r] = r < kRows ? hn::Add(sum[r % kRows][0], sum[r % kRows][1]) : splat(0.f);
+      sum_lanes_of_4(rows, dots_ + key * 4);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      float* s = s_ + (r0 + r) * kDecodeKeys;
+      for (int key = 0; key < count; ++key) s[key] = dots_[key * 4 + r];
+      for (int key = 0; key < count && whole < a_.d_qk; ++key) {
+        const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
+        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * T::to_float(k[i]);
+      }
+    }
+  }
+
+  /// Fetches a row of K and one of V into L2. Where heads lie side by side, the next block is fetched in the order of
+  /// memory, which the hardware's own prefetcher follows too. The rows of one head alone lie too far apart for that
+  /// prefetcher, because it does not follow from page to page.
+  FALCHION_INLINE void fetch_ahead(std::int64_t key0, int key) const {
+    const bool side_by_side = count_ > 1 && a_.k.stride[2] < a_.k.stride[1];
+    const int i = head_ * kDecodeKeys + key;
+    const std::int64_t row = side_by_side ? key0 + kDecodeKeys + i / count_ : key0 + key + kDecodeAhead;
+    if (row >= tile_->sequence.k_len) return;
+    const std::int64_t other = side_by_side ? i % count_ - head_ : 0;
+    const Bits* k = tile_->template key_row<Bits>(a_.k, row) + other * a_.k.stride[2];
+    const Bits* v = tile_->template key_row<Bits>(a_.v, row) + other * a_.v.stride[2];
+    constexpr std::int64_t kLine = 64 / sizeof(Bits);
+    for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 2);
+    for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 2);
+  }
+
+  void score_and_mask(std::int64_t key0, int count) {
+    const TileRows& t = *tile_;
+    const std::int64_t shift = t.sequence.shift(a_);
+    const bool needs_asking =
+        key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr || a_.mask.data != nullptr;
+    for (int r = 0; r < t.count; ++r) {
+      float* s = s_ + r * kDecodeKeys;
+      const ScoreMod<float> score{a_.scale, a_.softcap, slope_of(a_, t.b, t.head(r))};
+      if (a_.softcap == 0 && score.slope == 0) {
+        for (int key = 0; key < count; ++key) s[key] *= a_.scale;
+      } else {
+        for (int key = 0; key < count; ++key)
+          s[key] = score.apply(s[key], static_cast<float>(t.query(r) + shift - (key0 + key)));
+      }
+      if (!needs_asking) continue;
+      for (int key = 0; key < count; ++key) {
+        const std::int64_t j = key0 + key;
+        s[key] = sees<T>(a_, t, r, j) ? s[key] + bias_of<T>(a_, t, r, j) : -__builtin_inff();
+      }
+    }
+  }
+
+  /// P = exp(S - m) in place. When the maximum rises, l and O are rescaled at once,
+  /// which is cheap because O is small here.
+  void softmax(std::int64_t key0, int count) {
+    for (int r = 0; r < tile_->count; ++r) {
+      float *s = s_ + r * kDecodeKeys, high = m_[r];
+      for (int key = 0; key < count; ++key) high = s[key] > high ? s[key] : high;
+      const float base = high == -__builtin_inff() ? 0 : high;
+      if (high > m_[r]) {
+        const float shrink = ::expf(m_[r] - base);  // 0 from -inf
+        shrink_row(r, shrink, head_o_, l_);
+        if (segments_.begun(head_)) {
+          const std::int64_t floats = kDecodeRows * width_v_;
+          shrink_row(r, shrink, segments_.total(head_), segments_.total(head_) + floats);
+          shrink_row(r, shrink, segments_.low(head_), segments_.low(head_) + floats);
+        }
+        m_[r] = high;
+      }
+      const int padded = static_cast<int>(round_up(count, kLanes));
+      for (int key = count; key < padded; ++key) s[key] = -__builtin_inff();
+      Floats sum = splat(0.f);
+      for (int key = 0; key < padded; key += kLanes) {
+        const Floats p = exp2<6>(hn::Mul(hn::Sub(load(s + key), splat(base)), splat(kLog2e)));
+        sum = hn::Add(sum, p);
+        store(p, s + key);
+      }
+      l_[r] += sum_of_lanes(sum);
+      if (a_.dropout > 0) drop(r, key0, count);
+    }
+  }
+  void shrink_row(int r, float shrink, float* O, float* l) const {
+    l[r] *= shrink;
+    float* o = O + r * width_v_;
+    for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
+  }
+  bool keeps(int r, std::int64_t j) const {
+    return a_.dropout == 0 || dropout_.keep(tile_->b, tile_->head(r), tile_->query(r), j);
+  }
+  void drop(int r, std::int64_t key0, int count) {
+    float* s = s_ + r * kDecodeKeys;
+    for (int key = 0; key < count; ++key) s[key] = keeps(r, key0 + key) ? s[key] * dropout_.keep_scale : 0;
+  }
+
+  /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V. Elsewhere a key is added only
+  /// to the rows that see it, so that a NaN in V reaches no other row.
+  void values(std::int64_t key0, int count) {
+    const TileRows& t = *tile_;
+    const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
+                        a_.mask.data == nullptr && a_.dropout == 0;
+    if (!shared) {
+      for (int r = 0; r < t.count; ++r) {
+        for (int key = 0; key < count; ++key) {
+          if (sees<T>(a_, t, r, key0 + key) && keeps(r, key0 + key))
+            values_of<1>(key0 + key, 1, r, s_ + r * kDecodeKeys + key);
+        }
+      }
+      return;
+    }
+    for (int r = 0; r < t.count; r += 4) {
+      const float* p = s_ + r * kDecodeKeys;
+      switch (t.count - r) {
+        case 1: values_of<1>(key0, count, r, p); break;
+        case 2: values_of<2>(key0, count, r, p); break;
+        case 3: values_of<3>(key0, count, r, p); break;
+        default: values_of<4>(key0, count, r, p);
+      }
+    }
+  }
+  template <int kRows>
+  FALCHION_INLINE void values_of(std::int64_t key0, int count, int r0, const float* p) {
+    constexpr int kWide = kLanes == 8 ? 2 : 4;  // 4 rows x kWide vectors of accumulators; AVX2 has 16 registers
+    std::int64_t c = 0;
+    for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes) values_block<kRows, kWide>(key0, count, r0, p, c);
+    for (; c + kLanes <= a_.d_v; c += kLanes) values_block<kRows, 1>(key0, count, r0, p, c);
+    for (; c < a_.d_v; ++c) {
+      float sum[kRows] = {};
+      for (int key = 0; key < count; ++key) {
+        const float v = T::to_float(tile_->key_row<Bits>(a_.v, key0 + key)[c]);
+        for (int r = 0; r < kRows; ++r) sum[r] += p[r * kDecodeKeys + key] * v;
+      }
+      for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
+    }
+  }
+  template <int kRows, int kWide>
+  FALCHION_INLINE void values_block(std::int64_t key0, int count, int r0, const float* p, std::int64_t c) {
+    Floats sum[kRows][kWide];
+    float* o = head_o_ + r0 * width_v_ + c;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
+    }
+    for (int key = 0; key < count; ++key) {
+      const Bits* v = tile_->key_row<Bits>(a_.v, key0 + key) + c;
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) {
+        const Floats x = T::load(v + w * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * kDecodeKeys + key]), x, sum[r][w]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) {
+        float* to = o + r * width_v_ + w * kLanes;
+        store(hn::Add(load(to), sum[r][w]), to);
+      }
+    }
+  }
+
+  void store_probabilities(Range keys) {
+    clear_probabilities(a_, *tile_);
+    for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
+      const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
+      scores(key0, count);
+      score_and_mask(key0, count);
+      for (int r = 0; r < tile_->count; ++r)
+        weigh_keys<T>(a_, *tile_, r, key0, key0 + count, {m_[r], l_[r], m_[r]}, s_ + r * kDecodeKeys, 1);
+    }
+    divide_by_sums(a_, *tile_);
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t width_qk_, width_v_;  // row strides of q_, o_
+  DropoutMask dropout_;
+  SegmentSums segments_;  // f32
+  Head* heads_;
+  float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
+  int count_ = 0;               // heads of the item
+  // What select() has set for the head that is computed now:
+  int head_ = 0;
+  TileRows* tile_ = nullptr;
+  float *m_ = nullptr, *l_ = nullptr, *head_q_ = nullptr, *head_o_ = nullptr;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,122 @@
+// src/cpu/gemm/products_amx.hpp: C = A B^T of one work item on AMX tiles: bf16, e4m3 as bf16, which holds each of its
+// numbers, and i8. Sums are f32, of i8 i32.
+#pragma once
+
+#include "cpu/blocks/amx_pack.hpp"
+#include "cpu/gemm/products.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// How many numbers a line of a tile has in its 64 bytes.
+template <class T>
+inline constexpr std::int64_t kLineDepth = std::is_same_v<T, i8> ? 64 : 32;
+
+/// bf16 of 32 numbers. A number below 8 has no exponent and stands for so many 2^-9.
+FALCHION_INLINE __m512i bf16_from_e4m3(__m256i codes) {
+  const __m512i small = _mm512_castsi128_si512(
+      _mm_setr_epi16(0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60));  // 0, 2^-9, ... 7 2^-9
+  const __m512i code = _mm512_cvtepu8_epi16(codes), magnitude = _mm512_and_si512(code, _mm512_set1_epi16(0x7F));
+  const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(code, _mm512_set1_epi16(0x80)), 8);
+  __m512i bits = _mm512_slli_epi16(_mm512_add_epi16(magnitude, _mm512_set1_epi16(120 << 3)), 4);
+  bits =
+      _mm512_mask_permutexvar_epi16(bits, _mm512_cmplt_epi16_mask(magnitude, _mm512_set1_epi16(8)), magnitude, small);
+  const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7F));
+  return _mm512_or_si512(_mm512_mask_mov_epi16(bits, is_nan, _mm512_set1_epi16(0x7FC0)), sign);
+}
+
+/// A line of a tile, of the first `count` numbers at x and zeros.
+template <class T>
+FALCHION_INLINE __m512i load_line(const typename T::Bits* x, std::int64_t count) {
+  const std::uint64_t some = count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+  if constexpr (std::is_same_v<T, bf16>)
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>(some), x);
+  else if constexpr (std::is_same_v<T, e4m3>)
+    return bf16_from_e4m3(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(some), x));
+  else
+    return _mm512_maskz_loadu_epi8(some, x);
+}
+
+/// Rows of an operand for pack_tile(), whatever their strides: a line of row i of the tile at (row, col). kRuns: each
+/// row is one run of memory.
+template <class T, bool kRuns>
+struct GemmTileSource {
+  GemmRows<T> x;
+  std::int64_t first;  // of k
+  template <Order kOrder, bool kWhole>
+  FALCHION_INLINE __mmask32 load(std::int64_t row, std::int64_t col, int i, std::int64_t rows, std::int64_t cols,
+                                 __m512i (&part)[1]) const {
+    static_assert(!down(kOrder));
+    const std::int64_t count = row + i < rows ? min(kLineDepth<T>, cols - col) : 0;
+    const auto* from = x.data + (count > 0 ? (row + i) * x.row : 0);
+    if constexpr (kRuns) {
+      part[0] = load_line<T>(from + first + col, count);
+    } else {
+      typename T::Bits line[kLineDepth<T>] = {};
+      x.each_run(first + col, count, [&](const typename T::Bits* at, std::int64_t done, std::int64_t run) {
+        for (std::int64_t k = 0; k < run; ++k) line[done + k] = at[(row + i) * x.row + k * x.step];
+      });
+      part[0] = load_line<T>(line, kLineDepth<T>);
+    }
+    return 0;
+  }
+};
+
+template <class T>
+class AmxGemm {
+ public:
+  using Scope = TileScope;
+  static constexpr int kRows = 32, kColumns = 32;  // of tiles that are summed side by side
+  static constexpr std::int64_t kLine = kLineDepth<T>, kBlockDepth = 8 * kLine;  // of k
+  /// b is turned while it is packed, which costs more than packing a, so an item has more rows than columns. Its sums
+  /// are 768 KB, and with them the packed operands of kBlockDepth stay in an L2 of 2 MB.
+  static constexpr GemmTile tile(int few_rows) { return {kRows, kColumns, 768, 256, kBlockDepth, few_rows}; }
+
+  AmxGemm(Arena& arena, std::int64_t rows, std::int64_t columns)
+      : a_(arena.take<std::byte>(round_up(rows, kRows) * 8 * 64)),
+        b_(arena.take<std::byte>(round_up(columns, kColumns) * 8 * 64)) {}
+
+  void multiply(const GemmRows<T>& a, const GemmRows<T>& b, std::int64_t rows, std::int64_t columns, std::int64_t k,
+                GemmSums c) {
+    for (std::int64_t first = 0; first == 0 || first < k; first += kBlockDepth) {
+      const std::int64_t depth = min(kBlockDepth, k - first);
+      pack<Order::kRows>(a, k, rows, first, depth, a_);
+      pack<Order::kTurnedRows>(b, k, columns, first, depth, b_);
+      tiles(rows, columns, ceil_div(depth, kLine), first == 0, c);
+    }
+  }
+
+ private:
+  template <Order kOrder>
+  static void pack(const GemmRows<T>& x, std::int64_t k, std::int64_t count, std::int64_t first, std::int64_t depth,
+                   std::byte* out) {
+    if (!x.whole(k)) return pack_from<kOrder>(GemmTileSource<T, false>{x, first}, count, depth, out);
+    if constexpr (std::is_same_v<T, bf16>)
+      pack_from<kOrder>(InPlaceSource<false>{x.data + first, x.row}, count, depth, out);
+    else
+      pack_from<kOrder>(GemmTileSource<T, true>{x, first}, count, depth, out);
+  }
+  template <Order kOrder, class Source>
+  static void pack_from(const Source& source, std::int64_t count, std::int64_t depth, std::byte* out) {
+    const Tiles<1> tiles{out, ceil_div(depth, kLine)};
+    for (std::int64_t r = 0; r < round_up(count, kRows); r += 16) {
+      for (std::int64_t s = 0; s < tiles.slices; ++s)
+        pack_tile<1, kOrder>(source, r, s * kLine, count, depth, tiles.from(r).slice(s), tiles.part());
+    }
+  }
+  void tiles(std::int64_t rows, std::int64_t columns, std::int64_t slices, bool first, GemmSums c) const {
+    const Tiles<1> a{a_, slices}, b{b_, slices};
+    for (std::int64_t j = 0; j < columns; j += kColumns) {
+      for (std::int64_t i = 0; i < rows; i += kRows) {
+        float* sums = c.row(i) + j;
+        first ? tile_zero_2x2() : tile_load_2x2(sums, c.ld);
+        for (std::int64_t s = 0; s < slices; ++s)
+          tile_dot_2x2<kExactSums<T>>(a.from(i).slice(s), 64, a.row(), b.from(j).slice(s), b.row());
+        tile_store_2x2(sums, c.ld);
+      }
+    }
+  }
+
+  std::byte *a_, *b_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

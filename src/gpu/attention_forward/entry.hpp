@@ -1,0 +1,24 @@
+// src/gpu/attention_forward/entry.hpp: makes the entry of an attention kernel in the table of variants from its config.
+#pragma once
+
+#include "args/gpu_attention_args.hpp"
+
+namespace falchion::gpu {
+
+/// Returns the entry. `launch` launches the kernel. `probabilities` launches the kernel that computes the probabilities
+/// after it, and is null for variants that cannot.
+template <class Config>
+constexpr AttentionKernel attention_kernel_of(int (*launch)(const AttentionArgs&, void* stream),
+                                              int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
+  return {launch,
+          probabilities,
+          {.d = Config::kD,
+           .rows = Config::kRows,
+           .keys = Config::kKeys,
+           .threads = Config::kThreads,
+           .stages = Config::kStages,
+           .ctas = Config::kCtas,
+           .shared_bytes = Config::kSharedBytes}};
+}
+
+}  // namespace falchion::gpu

@@ -1,0 +1,53 @@
+// src/gpu/blocks/sm90_messages.cuh: messages of 16 bytes that one CTA leaves for others in global memory. The 16 bytes
+// are written as one and read as one, so a reader that sees the first word sees them all. So they need neither a flag
+// nor a fence before it, each of which would cost a trip to the L2. docs/design/linear_attention.md, "Few heads on
+// Hopper", measures this.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "base/host_device.hpp"
+
+namespace falchion::sm90 {
+
+/// The first word of a place that is empty. No message begins with it, because it is a signalling NaN, which no
+/// arithmetic yields.
+inline constexpr std::uint32_t kNoMessage = 0x7FA5A5A5;
+FALCHION_DEVICE float4 no_message() { return make_float4(__uint_as_float(kNoMessage), 0, 0, 0); }
+FALCHION_DEVICE bool is_message(const float4& x) { return __float_as_uint(x.x) != kNoMessage; }
+
+/// Writes a message.
+FALCHION_DEVICE void tell(float4* to, const float4& x) {
+  asm volatile(
+      "{\n"
+      ".reg .b128 all;\n"
+      ".reg .b64 low, high;\n"
+      "mov.b64 low, {%1, %2};\n"
+      "mov.b64 high, {%3, %4};\n"
+      "mov.b128 all, {low, high};\n"
+      "st.relaxed.gpu.global.b128 [%0], all;\n"
+      "}\n" ::"l"(__cvta_generic_to_global(to)),
+      "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+      : "memory");
+}
+/// Reads what is there at the moment: a message, or what is_message says is none.
+FALCHION_DEVICE float4 hear(const float4* from) {
+  float4 x;
+  asm volatile(
+      "{\n"
+      ".reg .b128 all;\n"
+      ".reg .b64 low, high;\n"
+      "ld.relaxed.gpu.global.b128 all, [%4];\n"
+      "mov.b128 {low, high}, all;\n"
+      "mov.b64 {%0, %1}, low;\n"
+      "mov.b64 {%2, %3}, high;\n"
+      "}\n"
+      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+      : "l"(__cvta_generic_to_global(from))
+      : "memory");
+  return x;
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,126 @@
+// src/sm80/attention_forward/f32/load.cuh: the loads of the f32 kernel. Q is loaded once; K and V are loaded in chunks
+// of equal size through a ring in shared memory. All loads are cp.async of 16 bytes, or of 4 bytes where rows are not
+// 16-byte aligned.
+#pragma once
+
+#include <cute/tensor.hpp>
+
+#include "base/host_device.hpp"
+#include "gpu/attention_forward/tile.cuh"
+
+namespace falchion::sm80 {
+
+using namespace gpu;
+
+using namespace cute;
+
+/// Starts to copy kFloats floats to shared memory. From number `left` on it reads nothing and writes 0.
+template <int kFloats>
+FALCHION_DEVICE void copy_floats_async(const float* from, float* to, int left) {
+  const unsigned address = cast_smem_ptr_to_uint(to);
+  const int bytes = 4 * min(max(left, 0), kFloats);
+  if constexpr (kFloats == 4) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+  }
+}
+
+/// Starts to load a block (kRows, kColumns), with 0 in the rows from `rows` on and in the columns from `columns` on.
+/// at(row) is where a row begins in global memory, and to(row, column) is where an element goes in shared memory.
+template <int kRows, int kColumns, int kThreads, class At, class To>
+FALCHION_DEVICE void load_block(bool aligned, int rows, int columns, At at, To to) {
+  constexpr int kThreadsARow = kColumns / 4;
+  constexpr int kPass = kThreads / kThreadsARow;
+  static_assert(kThreads % kThreadsARow == 0 && kRows % kPass == 0);
+  const int column = static_cast<int>(threadIdx.x) % kThreadsARow * 4;
+  CUTE_UNROLL
+  for (int m = 0; m < kRows / kPass; ++m) {
+    const int row = static_cast<int>(threadIdx.x) / kThreadsARow + m * kPass;
+    const int left = row < rows ? columns - column : 0;
+    const float* from = at(row) + column;
+    if (aligned) {
+      copy_floats_async<4>(from, to(row, column), left);
+    } else {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) copy_floats_async<1>(from + i, to(row, column) + i, left - i);
+    }
+  }
+}
+
+/// Delivers the chunks of K and V in the order in which they are used: K of a tile, then its V, then the same of the
+/// tile before it.
+template <class Config>
+class Ring {
+ public:
+  FALCHION_DEVICE Ring(const AttentionArgs& a, const AttentionTile& t, float* shared)
+      : a(a),
+        t(t),
+        shared(shared),
+        n(t.end - 1),
+        depths((static_cast<int>(a.d_qk) + Config::kDepth - 1) / Config::kDepth) {
+    k = static_cast<const float*>(a.k.data) + t.k.batch * a.k.stride[0] + t.k.begin * a.k.stride[1] +
+        t.h_kv * a.k.stride[2];
+    v = static_cast<const float*>(a.v.data) + t.k.batch * a.v.stride[0] + t.k.begin * a.v.stride[1] +
+        t.h_kv * a.v.stride[2];
+  }
+  FALCHION_DEVICE void load_q(float* sQ) const {
+    const View& x = a.q;
+    const float* q = static_cast<const float*>(x.data) + t.q.batch * x.stride[0] + t.q.begin * x.stride[1];
+    load_block<Config::kRows, Config::kD, Config::kThreads>(
+        a.aligned, t.rows - t.row0, static_cast<int>(a.d_qk),
+        [&](int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; },
+        [&](int row, int column) { return sQ + row * Config::kStrideQ + column; });
+  }
+  /// Starts to load the next chunk into the place that no thread reads any more. After the last chunk it commits an
+  /// empty group, so that next() always has a group to wait for.
+  FALCHION_DEVICE void load() {
+    if (n >= t.begin) {
+      float* to = shared + filled * Config::kChunk;
+      step < depths ? load_k(to, step * Config::kDepth) : load_v(to, (step - depths) * Config::kSlice);
+      filled = filled + 1 == Config::kStages ? 0 : filled + 1;
+      if (++step == depths + Config::kSlices) {
+        step = 0;
+        --n;
+      }
+    }
+    cp_async_fence();
+  }
+  /// Waits for the next chunk and returns it.
+  FALCHION_DEVICE const float* next() {
+    cp_async_wait<Config::kStages - 2>();
+    __syncthreads();  // the chunk is there for all threads, and no thread reads the one before it any more
+    load();
+    const float* chunk = shared + used * Config::kChunk;
+    used = used + 1 == Config::kStages ? 0 : used + 1;
+    return chunk;
+  }
+  FALCHION_DEVICE int k_chunks() const { return depths; }
+
+ private:
+  FALCHION_DEVICE void load_k(float* to, int column0) const {
+    const int key0 = n * Config::kKeys;
+    load_block<Config::kKeys, Config::kDepth, Config::kThreads>(
+        a.aligned, t.k.length - key0, static_cast<int>(a.d_qk) - column0,
+        [&](int row) { return k + (key0 + row) * a.k.stride[1] + column0; },
+        [&](int row, int column) { return to + Config::at_k(row, column); });
+  }
+  FALCHION_DEVICE void load_v(float* to, int slice0) const {
+    const int key0 = n * Config::kKeys + slice0;
+    load_block<Config::kSlice, Config::kD, Config::kThreads>(
+        a.aligned, t.k.length - key0, static_cast<int>(a.d_v),
+        [&](int row) { return v + (key0 + row) * a.v.stride[1]; },
+        [&](int row, int column) { return to + row * Config::kD + column; });
+  }
+
+  const AttentionArgs& a;
+  const AttentionTile& t;
+  float* shared;
+  const float *k, *v;
+  int n, step = 0;           // the tile of keys, and the chunk of it, that are loaded next
+  int filled = 0, used = 0;  // the stages that are filled and used next
+  int depths;                // number of chunks of a K tile that hold data
+};
+
+}  // namespace falchion::sm80

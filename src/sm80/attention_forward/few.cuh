@@ -1,0 +1,15 @@
+// src/sm80/attention_forward/few.cuh: the variants of kind `few`. They do what kind `plain` does, for at most 16 query
+// rows per K/V head (decode, where the heads of a GQA group are rows). A CTA has one warp, and an SM holds as many CTAs
+// as its shared memory allows, so that it waits for memory and for nothing else.
+#pragma once
+
+#include "sm80/attention_forward/plain.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_few() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::few>, PlainScores>();
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,40 @@
+// src/sm80/attention_forward/plain.cuh: the variants of kind `plain`, for problems that need nothing but the band
+// between the two products: full attention, causal or window masks, GQA, lengths, splits and LSE. The scale is folded
+// into the exponent.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "sm80/attention_forward/kernel.cuh"
+
+namespace falchion::sm80 {
+
+struct PlainScores {
+  static constexpr bool kAligned = true;  // the plan gives rows that are not 16-byte aligned to kind general
+  const AttentionArgs& a;
+  const AttentionTile& t;
+  const float unit, nats;  // one unit of S in bits (powers of 2) and in nats (powers of e)
+
+  FALCHION_DEVICE PlainScores(const AttentionArgs& a, const AttentionTile& t)
+      : a(a), t(t), unit(a.scale * kLog2e), nats(a.scale) {}
+
+  template <class S, class Coordinates>
+  FALCHION_DEVICE void apply(S&, const Coordinates&, int) const {}
+  template <class S, class Coordinates>
+  FALCHION_DEVICE void keep(S& s, const Coordinates& at, int key0) const {
+    keep_band(a, t, s, at, key0);
+  }
+  template <class Top>
+  FALCHION_DEVICE void seen(const Top&) const {}
+  template <class S, class Coordinates>
+  FALCHION_DEVICE void drop(S&, const Coordinates&, int, int) const {}
+  static FALCHION_DEVICE float kept_scale() { return 1; }
+  template <class Softmax, class Coordinates>
+  FALCHION_DEVICE void store_row_max(const Softmax&, const Coordinates&) const {}
+};
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_plain() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain>, PlainScores>();
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,19 @@
+// src/sm80/linear_attention/forward_plain.cuh: the forward variants of kind `plain`, for aligned tensors without
+// feature map and decay. They exist because the code of kind `general` is so long that the one warp of a scheduler
+// waits for its instructions.
+#pragma once
+
+#include "sm80/linear_attention/exact/launch.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element, int kD>
+constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
+  if constexpr (sizeof(Element) == 4) {
+    return linear_attention_exact_kernel_of<LinearExactConfig<Element, kD, LinearKind::plain>, false>();
+  } else {
+    return linear_attention_forward<Element, kD, LinearKind::plain>();
+  }
+}
+
+}  // namespace falchion::sm80

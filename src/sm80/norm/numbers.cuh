@@ -1,0 +1,80 @@
+// src/sm80/norm/numbers.cuh: eight numbers as they lie in memory, in words, and as f32. Kept as numbers of 16 bits they
+// would take a register each.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cutlass/bfloat16.h>
+#include <cutlass/half.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "args/norm_call.hpp"
+#include "base/host_device.hpp"
+#include "tiles/norm/sm80.hpp"
+
+namespace falchion::sm80 {
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+using f32 = float;
+
+/// Calls f with a number of the type.
+template <class F>
+FALCHION_DEVICE void with_type(Number type, F f) {
+  switch (type) {
+    case Number::f32: return f(float{});
+    case Number::f16: return f(f16{});
+    case Number::bf16: return f(bf16{});
+  }
+}
+
+/// The words of a chunk; in 16 bits only the first four count.
+struct NormWords {
+  alignas(16) std::uint32_t word[kNormChunk];  // 16 bytes at a time are read and written
+};
+
+/// wide: numbers of f32.
+FALCHION_DEVICE NormWords load_words(const void* from, bool wide) {
+  const auto* at = static_cast<const uint4*>(from);
+  NormWords out;
+  *reinterpret_cast<uint4*>(out.word) = at[0];
+  *reinterpret_cast<uint4*>(out.word + 4) = wide ? at[1] : uint4{};
+  return out;
+}
+FALCHION_DEVICE void store_words(const NormWords& x, void* to, bool wide) {
+  auto* at = static_cast<uint4*>(to);
+  at[0] = *reinterpret_cast<const uint4*>(x.word);
+  if (wide) at[1] = *reinterpret_cast<const uint4*>(x.word + 4);
+}
+
+/// Number e of a chunk of T.
+template <class T>
+FALCHION_DEVICE float number(const NormWords& x, int e) {
+  if constexpr (std::is_same_v<T, float>) return __uint_as_float(x.word[e]);
+  const std::uint32_t word = x.word[e / 2];
+  if constexpr (std::is_same_v<T, bf16>) return __uint_as_float(e % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(e % 2 == 0 ? word & 0xFFFFu : word >> 16)));
+}
+/// The words of a chunk of T, rounded.
+template <class T>
+FALCHION_DEVICE NormWords words_of(const float (&x)[kNormChunk]) {
+  NormWords out;
+#pragma unroll
+  for (int e = 0; e < kNormChunk; e += 2) {
+    if constexpr (std::is_same_v<T, float>) {
+      out.word[e] = __float_as_uint(x[e]);
+      out.word[e + 1] = __float_as_uint(x[e + 1]);
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      const __nv_bfloat162 two = __floats2bfloat162_rn(x[e], x[e + 1]);
+      out.word[e / 2] = reinterpret_cast<const std::uint32_t&>(two);
+    } else {
+      const __half2 two = __floats2half2_rn(x[e], x[e + 1]);
+      out.word[e / 2] = reinterpret_cast<const std::uint32_t&>(two);
+    }
+  }
+  return out;
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,113 @@
+// src/sm90/attention_backward/config.hpp: tiles, layouts, barriers and shared memory of Hopper's backward kernels.
+// docs/design/sm90_backward.md says how the tiles were chosen and who waits for whom.
+#pragma once
+
+#include <cute/atom/mma_atom.hpp>
+#include <cute/atom/mma_traits_sm90_gmma.hpp>
+#include <cute/tensor.hpp>
+
+#include "gpu/attention_backward/tile.cuh"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "tiles/attention_backward/sm90.hpp"
+#include "tiles/attention_backward/workspace.hpp"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+
+/// What a thread that adds dQ keeps of the head that it is at. It lies in shared memory because the thread has few
+/// registers.
+struct BackwardSums {
+  float* sums;         // of row 0
+  unsigned* turns;     // of row 0
+  std::int64_t since;  // a row sees no key before row + since
+  int head;
+};
+
+/// A CTA owns a tile of N keys x D head dims and visits tiles of M query rows. Each of its two consumer warpgroups has
+/// 64 of the keys. It computes S^T = K Q^T and dP^T = V dO^T, whose rows are keys, so that P^T and dS^T are operands of
+/// the next products in the registers where they were made. dS also goes through shared memory, because dQ = dS K needs
+/// the keys of both warpgroups.
+template <class Element_, int kD_>
+struct AttentionBackwardConfig {
+  using Element = Element_;
+  static constexpr BackwardTiles kTile = attention_backward_tiles(kD_);
+  static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
+  static constexpr int kConsumers = BackwardTiles::kConsumers, kThreads = kTile.threads();
+  static constexpr int kStagesDs = BackwardTiles::kStagesDs;
+  static constexpr BackwardTurns kTurns = kTile.turns;
+  static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
+  static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
+  static_assert(kStagesDs == 2, "the consumers find the tile of dS before by stage ^ 1");
+  static_assert(kKeys == 64 * kConsumers && (kRows == 64 || kRows == 128) && kD % 64 == 0);
+
+  // dQ (M, D) is shared by the warpgroups: with 64 rows each makes half of the columns, with 128 rows half of the rows.
+  static constexpr bool kByColumns = kRows == 64;
+  static constexpr int kColumnsDq = kByColumns ? kD / kConsumers : kD;
+  static constexpr int kSizeDq = 64 * kColumnsDq;  // f32 numbers of one warpgroup's part
+
+  // A swizzled box has 64 columns of all rows of a tile: 128 bytes a row, whose 16-byte chunk c lies at c ^ (row % 8).
+  static constexpr int kBox = 64, kBoxes = kD / kBox;
+  using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
+  using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
+  template <int kLines>
+  using Tile = decltype(cute::tile_to_shape(AtomK{}, cute::Shape<cute::Int<kLines>, cute::Int<kD>>{}));
+  template <int kColumns, int kLines>
+  using Transposed = decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kColumns>, cute::Int<kLines>>{},
+                                                  cute::Step<cute::_2, cute::_1>{}));
+  using LayoutK = Tile<kKeys>;                     // (N, D), of V too
+  using LayoutKt = Transposed<kColumnsDq, kKeys>;  // (columns of dQ, N)
+  using LayoutQ = decltype(cute::tile_to_shape(    // (M, D, stages), of dO too
+      AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kD>, cute::Int<kStages>>{}));
+  using LayoutQt = decltype(cute::tile_to_shape(  // (D, M, stages)
+      AtomMN{}, cute::Shape<cute::Int<kD>, cute::Int<kRows>, cute::Int<kStages>>{},
+      cute::Step<cute::_2, cute::_1, cute::_3>{}));
+  using LayoutDs = decltype(cute::tile_to_shape(  // (M, N, stages)
+      AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kKeys>, cute::Int<kStagesDs>>{}));
+
+  static constexpr int kSizeK = kKeys * kD, kSizeQ = kRows * kD, kSizeDs = kRows * kKeys;  // elements
+  struct Shared {
+    alignas(1024) Element k[kSizeK];                // (N, D)
+    alignas(1024) Element v[kSizeK];                // (N, D)
+    alignas(1024) Element q[kStages][kSizeQ];       // (M, D)
+    alignas(1024) Element grad_o[kStages][kSizeQ];  // (M, D)
+    alignas(1024) Element ds[kStagesDs][kSizeDs];   // (M, N)
+    alignas(1024) float dq[kConsumers][kSizeDq];    // in the order of the registers
+    alignas(16) float lse[kStages][kRows], delta[kStages][kRows];
+    int row0[kStages];                 // the first row of the tile
+    bool masked[kStages][kConsumers];  // some of its pairs with the keys of a warpgroup do not count
+    BackwardTile tile;                 // consumers have no registers to spare for it
+    int first;                         // the tile of rows with which this CTA begins each head
+    BackwardSums to_add[kConsumers];
+    // full: the bytes have come. ready: what counts for nothing has been cleared. empty: each consumer warp has read
+    // it.
+    BarrierOfBytes full_keys, full_rows[kStages];
+    Barrier ready_keys, ready_rows[kStages], empty_rows[kStages];
+    Barrier full_ds[kStagesDs], empty_ds[kStagesDs];
+    Barrier full_dq[kConsumers], empty_dq[kConsumers];
+  };
+  static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
+  static_assert(kSharedBytes == kTile.shared_bytes() && kSharedBytes <= 227 * 1024);
+
+  using Warpgroups = cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>;
+  using MmaScores = decltype(cute::make_tiled_mma(  // S^T = K Q^T, dP^T = V dO^T
+      cute::GMMA::ss_op_selector<Element, Element, float,
+                                 cute::Shape<cute::Int<kKeys>, cute::Int<kRows>, cute::Int<kD>>, cute::GMMA::Major::K,
+                                 cute::GMMA::Major::K>(),
+      Warpgroups{}));
+  using MmaKeys = decltype(cute::make_tiled_mma(  // dV += P^T dO, dK += dS^T Q
+      cute::GMMA::rs_op_selector<Element, Element, float,
+                                 cute::Shape<cute::Int<kKeys>, cute::Int<kD>, cute::Int<kRows>>, cute::GMMA::Major::K,
+                                 cute::GMMA::Major::MN>(),
+      Warpgroups{}));
+  using MmaRows = decltype(cute::make_tiled_mma(  // dQ = dS K
+      cute::GMMA::ss_op_selector<Element, Element, float,
+                                 cute::Shape<cute::Int<kRows>, cute::Int<kColumnsDq>, cute::Int<kKeys>>,
+                                 cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
+      cute::Layout<cute::Shape<cute::Int<kRows / 64>, cute::_1, cute::_1>>{}));
+};
+
+}  // namespace falchion::sm90

@@ -1,0 +1,325 @@
+// src/sm90/attention_backward/kernel.cuh: the backward pass of softmax attention on Hopper with TMA, wgmma and warp
+// roles. A CTA owns a tile of keys, whose grad_k and grad_v stay in the registers of its two consumer warpgroups, and
+// walks over the tiles of query rows that see them. What is computed is defined in src/ref; this file says in which
+// order. docs/design/sm90_backward.md has the schedule, who waits for whom, and the measurements.
+#pragma once
+
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "base/host_device.hpp"
+#include "gpu/blocks/fragments.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
+#include "gpu/blocks/stream_order.cuh"
+#include "sm90/attention_backward/load.cuh"
+#include "sm90/attention_backward/store.cuh"
+#include "sm90/attention_backward/sums.cuh"
+
+namespace falchion::sm90 {
+
+/// One consumer warpgroup, which has 64 of the keys.
+template <class Config>
+class BackwardConsumer {
+ public:
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+  static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
+  static constexpr int kColumns = kRows == 64 ? 16 : 4;  // of S^T, whose lse or delta a thread holds at a time
+  static constexpr bool kReadEarly = kRows == 64;        // with more rows there are not enough registers
+
+  FALCHION_DEVICE BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
+      : a(a), shared(shared), warpgroup(warpgroup), wants_q(a.grad_q.data != nullptr), unit(a.scale * kLog2e) {
+    const BackwardTile& t = shared.tile;
+    count = (t.end - t.begin) * t.heads;
+  }
+
+  /// Each step has five products. S is started while dK of the step before still runs, and dQ of the step before runs
+  /// under the arithmetic of this step, so that the tensor cores need not wait for either warpgroup.
+  FALCHION_DEVICE void run() {
+    clear(rDk);
+    clear(rDv);
+    if (count == 0) return store();  // nobody sees these keys
+    shared.ready_keys.wait(0);
+    warpgroup_fence_operand(rDk);
+    warpgroup_fence_operand(rDv);
+    if (warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
+    int step = 0;
+    do {
+      shared.ready_rows[at.stage].wait(at.parity);
+      take_turn<BackwardTurns::starting_scores>();
+      start_s();
+      float lse[kColumns], delta[kColumns];
+      if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
+      masked = shared.masked[at.stage][warpgroup];
+      warpgroup_wait<1>();  // the products of the step before; S runs meanwhile
+      if (step > 0) release(shared.empty_rows[at.stage == 0 ? Config::kStages - 1 : at.stage - 1]);
+      start_dp();
+      pass_turn<BackwardTurns::starting_scores>();
+      wait_multiply<1>(rS);
+      take_turn<BackwardTurns::exponentials>();
+      make_p(lse);
+      start_dv();
+      pass_turn<BackwardTurns::exponentials>();
+      if constexpr (kReadEarly) read(shared.delta[at.stage], delta);
+      if (step > 0) wait_ds_before();
+      start_dq();  // of the step before; in the first step the product of whatever lies there
+      wait_multiply<2>(rDp);
+      make_ds(delta);
+      put_ds();
+      start_dk();
+      publish_ds();
+      wait_multiply<1>(rDq);
+      if (step > 0) {
+        release(shared.empty_ds[ds_before()]);
+        if (wants_q) put_dq(step - 1);
+      }
+      at.advance();
+      at_ds.advance();
+    } while (++step < count);
+    wait_ds_before();
+    start_dq();
+    wait_multiply<0>(rDq);
+    if (wants_q) put_dq(count - 1);
+    warpgroup_fence_operand(rDk);
+    warpgroup_fence_operand(rDv);
+    store();
+  }
+
+ private:
+  using MmaScores = typename Config::MmaScores;
+  using MmaKeys = typename Config::MmaKeys;
+  using MmaRows = typename Config::MmaRows;
+  using Seen = std::conditional_t<kRows == 64, std::uint32_t, std::uint64_t>;
+  using Scores = decltype(partition_fragment_C(MmaScores{}, Shape<Int<kKeys>, Int<kRows>>{}));
+  using Keys = decltype(partition_fragment_C(MmaKeys{}, Shape<Int<kKeys>, Int<Config::kD>>{}));
+  using Rows_ = decltype(partition_fragment_C(MmaRows{}, Shape<Int<kRows>, Int<Config::kColumnsDq>>{}));
+  using Rounded = decltype(make_tensor<Element>(Layout<Int<kRows / 2>>{}));
+
+  FALCHION_DEVICE void store() {
+    if (a.grad_k.data == nullptr) return;
+    store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale);
+    store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1);
+  }
+  template <class Fragment>
+  FALCHION_DEVICE void store_keys(const Fragment& gradient, const View& x, int d, float scale) const {
+    const BackwardTile& t = shared.tile;
+    const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
+    const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
+    store_rows<Element, Config::kD, 4>(a, to, gradient, [](int) { return true; });
+  }
+  template <BackwardTurns turns>
+  FALCHION_DEVICE void take_turn() const {
+    if constexpr (Config::kTurns == turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
+  }
+  template <BackwardTurns turns = Config::kTurns>
+  FALCHION_DEVICE void pass_turn() const {
+    if constexpr (Config::kTurns == turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup ^ 1);
+  }
+  FALCHION_DEVICE int ds_before() const { return at_ds.stage ^ 1; }
+  FALCHION_DEVICE void wait_ds_before() const {
+    shared.full_ds[ds_before()].wait(at_ds.stage == 0 ? at_ds.parity ^ 1 : at_ds.parity);
+  }
+  template <class Barrier_>
+  FALCHION_DEVICE static void release(Barrier_& empty) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  FALCHION_DEVICE void start_s() { start_scores(shared.k, shared.q[0], rS); }         // S^T = K Q^T
+  FALCHION_DEVICE void start_dp() { start_scores(shared.v, shared.grad_o[0], rDp); }  // dP^T = V dO^T
+  template <class Fragment>
+  FALCHION_DEVICE void start_scores(const Element* keys, const Element* rows, Fragment& to) {
+    const auto sK = make_tensor(make_smem_ptr(keys), typename Config::LayoutK{});
+    const auto sQ = make_tensor(make_smem_ptr(rows), typename Config::LayoutQ{});
+    const auto slice = MmaScores{}.get_slice(warpgroup * 128);
+    const auto rK = slice.partition_fragment_A(sK);
+    const auto rQ = slice.partition_fragment_B(sQ);
+    forget(to);
+    start_multiply<true>(MmaScores{}, rK, rQ(_, _, _, at.stage), to);
+  }
+  FALCHION_DEVICE void start_dv() { start_keys(p, shared.grad_o[0], rDv); }  // dV += P^T dO
+  FALCHION_DEVICE void start_dk() { start_keys(ds, shared.q[0], rDk); }      // dK += dS^T Q
+  template <class A, class Fragment>
+  FALCHION_DEVICE void start_keys(A& factor, const Element* rows, Fragment& to) {
+    const auto sQt = make_tensor(make_smem_ptr(rows), typename Config::LayoutQt{});
+    const auto rQt = MmaKeys{}.get_slice(warpgroup * 128).partition_fragment_B(sQt);
+    start_multiply<false>(MmaKeys{}, as_wgmma_operand_a(factor), rQt(_, _, _, at.stage), to);
+  }
+  FALCHION_DEVICE void start_dq() {  // dQ = dS K
+    const auto sDs = make_tensor(make_smem_ptr(shared.ds[0]), typename Config::LayoutDs{});
+    const Element* k = shared.k + (Config::kByColumns ? warpgroup * (kKeys * Config::kColumnsDq) : 0);
+    const auto sKt = make_tensor(make_smem_ptr(k), typename Config::LayoutKt{});
+    const auto slice = MmaRows{}.get_slice(Config::kByColumns ? 0 : warpgroup * 128);
+    const auto rDs = slice.partition_fragment_A(sDs);
+    const auto rKt = slice.partition_fragment_B(sKt);
+    forget(rDq);
+    start_multiply<true>(MmaRows{}, rDs(_, _, _, ds_before()), rKt, rDq);
+  }
+
+  /// Reads the numbers of kColumns columns that this thread has in S^T: two in each atom.
+  FALCHION_DEVICE void read(const float* of_rows, float (&to)[kColumns]) const {
+    CUTE_UNROLL
+    for (int n = 0; n < kColumns / 2; ++n) {
+      const float2 x = reinterpret_cast<const float2*>(of_rows)[n * 4 + threadIdx.x % 4];
+      to[2 * n] = x.x;
+      to[2 * n + 1] = x.y;
+    }
+  }
+  /// P = exp2(S unit - lse), rounded. Where a row does not see a key it is 0, whatever the lse is. lse has the numbers
+  /// of the first columns.
+  FALCHION_DEVICE void make_p(float (&lse)[kColumns]) {
+    if (masked) find_seen(shared.row0[at.stage]);
+    make_rounded(p, shared.lse[at.stage], lse, [&](int i, float of_row) { return exp2(fmaf(rS(i), unit, -of_row)); });
+  }
+  /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both. dV may
+  /// still be reading the same registers; PTX leaves that undefined even for a read, but no register is written here.
+  FALCHION_DEVICE void make_ds(float (&delta)[kColumns]) {
+    make_rounded(ds, shared.delta[at.stage], delta,
+                 [&](int i, float of_row) { return static_cast<float>(p(i)) * (rDp(i) - of_row); });
+  }
+  /// Rounds value(i, number of its row) for each of this thread's pairs; 0 where the row does not see the key.
+  template <class F>
+  FALCHION_DEVICE void make_rounded(Rounded& to, const float* of_rows, float (&numbers)[kColumns], F value) {
+    const auto all = [&](auto of_pair) {
+      CUTE_UNROLL
+      for (int row = 0; row < kRows; row += 4 * kColumns) {
+        if (row > 0 || !kReadEarly) read(of_rows + row, numbers);
+        round_each(to, row / 2, numbers, of_pair);
+      }
+    };
+    if (masked) {
+      all([&](int i, float x) { return (seen >> i & 1) != 0 ? value(i, x) : 0.f; });
+    } else {
+      all(value);
+    }
+  }
+  /// The same for the pairs of kColumns columns, from pair number `from` on.
+  template <class F>
+  FALCHION_DEVICE void round_each(Rounded& to, int from, const float (&numbers)[kColumns], F value) {
+    CUTE_UNROLL
+    for (int i = 0; i < 2 * kColumns; i += 2) {
+      recast<cutlass::Array<Element, 2>>(to)((from + i) / 2) =
+          cutlass::NumericArrayConverter<Element, float, 2>::convert(
+              {value(from + i, numbers[i / 4 * 2]), value(from + i + 1, numbers[i / 4 * 2 + 1])});
+    }
+  }
+  /// A bit for each of this thread's pairs of a key and a row: does the row see the key?
+  FALCHION_DEVICE void find_seen(int q0) {
+    const BackwardTile& t = shared.tile;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int key = t.own0 + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+    // The rows that see a key are an interval. It is counted from this thread's first row, and clamped to fit an int.
+    const auto from_row = [&](std::int64_t bound) {
+      return static_cast<int>(min(max(bound - q0 - lane % 4 * 2, std::int64_t{-1}), std::int64_t{kRows}));
+    };
+    seen = 0;
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const Range rows = queries_of(t.mask, key + 8 * r, key + 8 * r + 1, t.q.length);
+      const int first = from_row(rows.begin), past = key + 8 * r < t.k.length ? from_row(rows.end) : -1;
+      CUTE_UNROLL
+      for (int i = 0; i < kRows / 4; ++i) {
+        const int row = i / 2 * 8 + i % 2, bit = i / 2 * 4 + 2 * r + i % 2;
+        const bool counts = !counts_for_nothing({0, shared.delta[at.stage][row + lane % 4 * 2]});
+        if (first <= row && row < past && counts) seen |= Seen{1} << bit;
+      }
+    }
+  }
+
+  /// Writes dS^T, transposed, into the tile that both warpgroups share: 8 keys of a row are 16 bytes.
+  FALCHION_DEVICE void put_ds() {
+    shared.empty_ds[at_ds.stage].wait(at_ds.parity ^ 1);
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const auto words = recast<std::uint32_t>(ds);
+    Element* tile = shared.ds[at_ds.stage] + warpgroup * (kRows * 64);
+    const int row = lane / 16 * 8 + lane % 8, chunk = (2 * warp + lane / 8 % 2) ^ (lane % 8);
+    const std::uint32_t at_row = cute::cast_smem_ptr_to_uint(tile + row * 64 + chunk * 8);
+    CUTE_UNROLL
+    for (int n = 0; n < kRows / 8; n += 2) {
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at_row + n * 1024),
+                   "r"(words(2 * n)), "r"(words(2 * n + 1)), "r"(words(2 * n + 2)), "r"(words(2 * n + 3))
+                   : "memory");
+    }
+  }
+  /// Says that they are there. Between the two stands the start of a product, since the writes take a while.
+  FALCHION_DEVICE void publish_ds() {
+    publish_to_async();
+    __syncwarp();
+    release(shared.full_ds[at_ds.stage]);
+  }
+  /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it
+  /// makes it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
+  FALCHION_DEVICE void put_dq(int step) {
+    shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
+    auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;
+    CUTE_UNROLL
+    for (int i = 0; i < size(rDq); i += 4) to[i / 4 * 128] = {rDq(i), rDq(i + 1), rDq(i + 2), rDq(i + 3)};
+    __syncwarp();
+    release(shared.full_dq[warpgroup]);
+  }
+
+  Scores rS, rDp;  // (64 keys, M) f32
+  Keys rDk, rDv;   // (64 keys, D) f32
+  Rows_ rDq;       // this warpgroup's part of (M, D) f32
+  Rounded p, ds;   // (64 keys, M)
+  Seen seen;       // only where `masked`
+  bool masked;
+  RingPosition<Config::kStages> at;
+  RingPosition<Config::kStagesDs> at_ds;
+  int count;  // steps
+
+  const AttentionBackwardArgs& a;
+  Shared& shared;
+  const int warpgroup;
+  const bool wants_q;
+  const float unit;  // how much one unit of S is in the exponent of 2
+};
+
+/// The last warpgroup has the loader, the guard, and two warps that add to the sums of grad_q.
+template <class Config>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
+                       const __grid_constant__ BackwardMaps maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  let_next_kernel_start();
+  auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
+  const int warpgroup = cutlass::canonical_warp_group_idx();
+  if (threadIdx.x == 0) {
+    shared.full_keys.init(2);
+    shared.ready_keys.init(1);
+    for (int i = 0; i < Config::kStages; ++i) {
+      shared.full_rows[i].init(4);
+      shared.ready_rows[i].init(1);
+      shared.empty_rows[i].init(4 * Config::kConsumers);
+    }
+    for (int i = 0; i < Config::kStagesDs; ++i) {
+      shared.full_ds[i].init(4 * Config::kConsumers);
+      shared.empty_ds[i].init(4 * Config::kConsumers);
+    }
+    for (int i = 0; i < Config::kConsumers; ++i) {
+      shared.full_dq[i].init(4);
+      shared.empty_dq[i].init(1);
+    }
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  wait_for_earlier_kernels();
+  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, static_cast<int>(blockIdx.x));
+  if (t.own0 >= t.k.length) return;
+  if (threadIdx.x == 0) {
+    shared.tile = t;
+    shared.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+  }
+  __syncthreads();
+  if (warpgroup == Config::kConsumers) {
+    cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const bool leader = threadIdx.x % 32 == 0;
+    if (warp == 0 && leader) load_backward<Config>(a, maps, shared);
+    if (warp == 1) guard_backward<Config>(a, shared);
+    if (warp >= 2 && leader) add_dq<Config>(a, warp - 2, shared);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
+    BackwardConsumer<Config>(a, shared, warpgroup).run();
+  }
+}
+
+}  // namespace falchion::sm90

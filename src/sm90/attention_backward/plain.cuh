@@ -1,0 +1,42 @@
+// src/sm90/attention_backward/plain.cuh: the backward variants of kind plain on Hopper, which need nothing but the band
+// between the products: full and causal masks, windows, GQA, lengths.
+#pragma once
+
+#include "gpu/attention_backward/around.hpp"
+#include "sm90/attention_backward/kernel.cuh"
+
+namespace falchion::sm90 {
+
+/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
+template <class Config>
+int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);
+  const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
+  if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (error == cudaSuccess && blocks > 0) {
+    BackwardMaps maps;
+    error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
+    if (error != cudaSuccess) return error;
+    error =
+        launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
+                                                  stream, a.early, a, BackwardDivisors(a, Owner::keys, 1), maps);
+  }
+  if (error == cudaSuccess && tiles > 0 && a.grad_q.data != nullptr)
+    error = launch_kernel<finish_grad_q<Config>>(static_cast<unsigned>(tiles), 128 * Config::kConsumers, 0, stream,
+                                                 a.early, a, BackwardDivisors(a, Owner::rows, 1));
+  return error;
+}
+
+template <class Element, int kD>
+constexpr gpu::AttentionBackwardKernel attention_backward_plain() {
+  using Config = AttentionBackwardConfig<Element, kD>;
+  return {launch_attention_backward<Config>,
+          {.d = kD,
+           .rows = Config::kRows,
+           .keys = Config::kKeys,
+           .threads = Config::kThreads,
+           .ctas = 1,
+           .shared_bytes = Config::kSharedBytes}};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,84 @@
+// src/sm90/attention_backward/sums.cuh: the two warps of Hopper's backward kernel that add the tiles of dQ to the sums
+// of grad_q, in an order that is the same in each run or in any.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "sm90/attention_backward/config.hpp"
+#include "sm90/attention_backward/step.hpp"
+
+namespace falchion::sm90 {
+
+/// How many CTAs have added to a tile of sums. This orders nothing.
+FALCHION_DEVICE unsigned turns_passed(const unsigned* turns) {
+  unsigned now;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
+  return now;
+}
+/// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers
+/// have what they spill, so there is one only after the wait.
+FALCHION_DEVICE void wait_for_adders(const unsigned* turns, unsigned wanted) {
+  while (turns_passed(turns) < wanted) {}
+  unsigned now;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
+}
+/// Lets the next CTA add, once all bulk copies of this thread have been written.
+FALCHION_DEVICE void count_as_added(unsigned* turns) {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(turns)) : "memory");
+}
+
+/// Adds one warpgroup's part of each tile of dQ to the sums of grad_q, in f32. One thread. The CTAs of a head take
+/// turns, in the order of their keys, so that the bits are the same in each run. The CTA with the first keys stores its
+/// tile instead, so that nobody has to clear the sums. A CTA waits only for CTAs with smaller numbers, which the GPUs
+/// that we know start earlier. With any_order the sums have been cleared, and a CTA adds whenever it has something.
+template <class Config>
+FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, int part, typename Config::Shared& shared) {
+  if (a.grad_q.data == nullptr) return;
+  const BackwardTile& t = shared.tile;
+  const BackwardLayout layout = BackwardLayout::of(a);
+  const std::uint32_t from = cute::cast_smem_ptr_to_uint(shared.dq[part]);
+  auto& to_add = shared.to_add[part];
+  const std::int64_t row_of_head = layout.first_row(a, t.b, t.h, t.q.begin);
+  to_add = {layout.grad_q_sums(a) + row_of_head * Config::kD + part * Config::kSizeDq,
+            layout.turns(a) + row_of_head / 64 * 2 + part, t.mask.shift - t.mask.left, t.h};
+  asm volatile("fence.proxy.async.global;" ::: "memory");  // after the kernel that has cleared the sums
+  unsigned parity = 0;
+  CUTE_NO_UNROLL
+  for (BackwardStep step(t, shared.first); step.there(); step.advance(), parity ^= 1) {
+    if (step.head != to_add.head) {
+      to_add.head = step.head;
+      to_add.sums += layout.rows * Config::kD;
+      to_add.turns += layout.rows / 64 * 2;
+    }
+    const std::int64_t row0 = std::int64_t{step.tile} * Config::kRows;
+    float* to = to_add.sums + row0 * Config::kD;
+    unsigned* turns = to_add.turns + row0 / 64 * 2;
+    int place = t.own0 / Config::kKeys;
+    if (!a.any_order) {
+      place -= static_cast<int>(max(row0 + to_add.since, std::int64_t{0}) / Config::kKeys);
+      if (place > 0) wait_for_adders(turns, static_cast<unsigned>(place));
+    }
+    shared.full_dq[part].wait(parity);
+    // What the consumers have written. A fence may lie anywhere between the write and the copy, here after the barrier.
+    publish_to_async();
+    if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
+    if (place == 0 && !a.any_order) {
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                   "r"(from), "n"(Config::kSizeDq * 4)
+                   : "memory");
+    } else {
+      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                       __cvta_generic_to_global(to)),
+                   "r"(from), "n"(Config::kSizeDq * 4)
+                   : "memory");
+    }
+    cute::tma_store_arrive();
+    cute::tma_store_wait<0>();  // it has been read
+    shared.empty_dq[part].arrive();
+    if (!a.any_order) count_as_added(turns);
+  }
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // it has been written, before the CTA ends
+}
+
+}  // namespace falchion::sm90

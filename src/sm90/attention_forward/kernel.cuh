@@ -1,0 +1,337 @@
+// src/sm90/attention_forward/kernel.cuh: forward softmax attention on Hopper with TMA, wgmma and warp roles, after
+// FlashAttention-3 (arXiv:2407.08608). ref/ defines the result; this file says which step runs when. A scheduler warp
+// works out the tiles, a producer thread loads Q, K and V through rings in shared memory, and each consumer warpgroup
+// owns 64 query rows. docs/design/sm90_forward.md has the schedule, who waits for whom, and the measurements;
+// docs/notation.md explains the letters.
+#pragma once
+
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "base/host_device.hpp"
+#include "gpu/blocks/sm90_softmax.cuh"
+#include "gpu/blocks/stream_order.cuh"
+#include "sm90/attention_forward/load.cuh"
+#include "sm90/attention_forward/store.cuh"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+/// One consumer warpgroup, which has 64 rows of each tile, from Q to O.
+template <class Config, class Scores>
+class Consumer {
+ public:
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+  static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
+
+  FALCHION_DEVICE Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
+      : a(a),
+        by(by),
+        shared(shared),
+        warpgroup(warpgroup),
+        turns(Config::kTurns == Turns::always ||
+              (Config::kTurns == Turns::without_a_band && a.left < 0 && a.right < 0)) {}
+
+  /// Goes through all tiles of this CTA. For each it waits for its first S, walks over the keys, and starts the last
+  /// product P V. Then it gives the record back, waits for the record of the next tile with keys, and for its Q and K,
+  /// and starts its first S. Only then does it wait for O, give V back and store O, while that S is computed.
+  FALCHION_DEVICE void run() {
+    if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first turn goes to warpgroup 0
+    bool more = find_tile();
+    start_first_s(more);
+    while (more) {
+      clear(rO);
+      wait_multiply<0>(rS);
+      walk();
+      start_o();
+      advance_v();
+      give_back_tile();
+      more = find_tile();
+      start_first_s(more);
+      wait_multiply<1>(rO);
+      release(shared.empty_v[stage_v]);
+      softmax.finish();
+      store_tile<Config>(a, done().read(by), softmax, Scores::nats(a), rO);
+    }
+    wait_multiply<0>(rS);
+  }
+
+ private:
+  /// Gives the record back to the scheduler before this warp waits for the next record. Otherwise the two could wait
+  /// for each other for ever, since any number of tiles without keys may come first and the ring has only kTiles
+  /// records. The warp keeps a copy of what it still needs, which says where O goes.
+  FALCHION_DEVICE void give_back_tile() {
+    __syncwarp();  // every lane has stored the tile before
+    if (threadIdx.x % 32 == 0) done() = shared.tile[at_tile.stage];
+    release_tile();
+  }
+  FALCHION_DEVICE RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
+  FALCHION_DEVICE void release_tile() {
+    __syncwarp();  // every lane has read what it needs of the record
+    release(shared.empty_tile[at_tile.stage]);
+    at_tile.advance();
+  }
+
+  /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
+  /// if there are no more tiles.
+  FALCHION_DEVICE bool find_tile() {
+    for (;;) {
+      shared.full_tile[at_tile.stage].wait(at_tile.parity);
+      const TileRecord& tile = shared.tile[at_tile.stage];
+      if (tile.row0 < 0) return false;
+      if (tile.begin < tile.end) {
+        skipped = count_unseen(tile);
+        return true;
+      }
+      store_nothing<Config>(a, tile.RowsRecord::read(by));
+      release_tile();
+    }
+  }
+
+  /// How many of the last tiles of keys this warpgroup passes over because none of its rows sees them: under a band the
+  /// first rows of a tile see less than the last ones. It always visits at least one tile. It passes over none where
+  /// clear_v_past needs all warpgroups at the last tile.
+  FALCHION_DEVICE int count_unseen(const TileRecord& t) const {
+    if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
+    return t.unseen<kKeys>(by, 64 * (warpgroup + 1));
+  }
+
+  /// Goes over the tiles of keys, from the last to the first. At the beginning S of the first of them is there. At the
+  /// end P of the last of them is there, and its product with V is left to the caller.
+  FALCHION_DEVICE void walk() {
+    const TileRecord& t = shared.tile[at_tile.stage];
+    int n = t.end - 1 - skipped;
+    const int begin = t.begin;
+    whole_begin = (t.unmasked_begin + kKeys - 1) / kKeys;
+    whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
+    const Scores scores(a, t, by, coordinates());
+    release_k();
+    make_first_p(scores, n);
+    // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
+    for (; skipped > 0; --skipped) {
+      wait_v();
+      __syncwarp();  // every lane has seen that V came; nothing else makes them wait for each other here
+      release(shared.empty_v[at_v.stage]);
+      at_v.advance();
+      take_turn();
+      pass_turn();
+    }
+    wait_v();
+    clear_v_past(n);
+    for (--n; n >= begin; --n) {  // O += P V of tile n + 1 runs under the softmax of tile n
+      wait_k();
+      take_turn();
+      start_s();
+      start_o();
+      pass_turn();
+      wait_multiply<1>(rS);
+      release(shared.empty_k[at_k.stage]);
+      make_scores(scores, n);
+      // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
+      // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
+      at_k.advance();
+      advance_v();
+      make_p(scores);
+    }
+    release(shared.empty_q[at_q.stage]);
+    at_q.advance();
+  }
+
+  /// The coordinates (row, column) in the tile of each of this thread's elements of S.
+  FALCHION_DEVICE static auto coordinates() {
+    return rows_columns(typename Config::MmaOfRows{}
+                            .get_thread_slice(threadIdx.x)
+                            .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
+  }
+  /// Turns the dot products in S into scores. Keys that a row does not see get -inf.
+  FALCHION_DEVICE void make_scores(const Scores& scores, int n) {
+    auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
+    const auto cS = coordinates();
+    scores.apply(S, cS, n * kKeys);
+    if (static_cast<unsigned>(n - whole_begin) < whole_count) return;
+    asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
+    scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
+  }
+  /// P of the first keys of a tile, with which the softmax starts anew.
+  FALCHION_DEVICE void make_first_p(const Scores& scores, int n) {
+    make_scores(scores, n);
+    softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
+    TileSums sums;
+    make_pairs(0, scores, sums);
+    softmax.add(sums);
+  }
+  /// P of the next keys from their scores. The first kEarly exponentials are taken while O += P V still runs, whose P
+  /// must stay in its registers until then. The wait for V between them and the wait for O is for the V of these keys.
+  /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential. Where
+  /// kEarly is 0, it comes last.
+  FALCHION_DEVICE void make_p(const Scores& scores) {
+    constexpr int kEarly = Config::kEarly;
+    TileSums sums;
+    float early[kEarly + 1];
+    CUTE_UNROLL
+    for (int i = 0; i < kEarly; ++i) early[i] = softmax.update(rS(i), i, scores.unit, sums);
+    if constexpr (kEarly > 0) wait_v();
+    wait_o();
+    CUTE_UNROLL
+    for (int i = 0; i < kEarly; i += 2) put_pair(i, early[i], early[i + 1]);
+    make_pairs(kEarly, scores, sums);
+    if (softmax.outgrown(sums)) {
+      float shrink[2];
+      softmax.raise(rows_columns(as_mma_accumulator(rS)), sums, scores.unit, shrink);
+      scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
+      sums = {};
+      make_pairs(0, scores, sums);
+    }
+    softmax.add(sums);
+    if constexpr (kEarly == 0) wait_v();
+  }
+  /// P of the elements of S from number `from` on, two at a time.
+  FALCHION_DEVICE void make_pairs(int from, const Scores& scores, TileSums& sums) {
+    CUTE_UNROLL
+    for (int i = from; i < size(rS); i += 2) {
+      const float x = softmax.update(rS(i), i, scores.unit, sums);
+      put_pair(i, x, softmax.update(rS(i + 1), i + 1, scores.unit, sums));
+    }
+  }
+  /// Rounds P of elements i and i + 1 to 16 bits.
+  FALCHION_DEVICE void put_pair(int i, float x, float y) {
+    recast<cutlass::Array<Element, 2>>(p)(i / 2) = cutlass::NumericArrayConverter<Element, float, 2>::convert({x, y});
+  }
+
+  /// Starts S of the first keys of a tile, after it has passed over the tiles that the warpgroup does not see. Without
+  /// a tile (more is false) it multiplies whatever lies there: ptxas serialises all products if only some branch starts
+  /// one.
+  FALCHION_DEVICE void start_first_s(bool more) {
+    if (more) {
+      shared.full_q[at_q.stage].wait(at_q.parity);
+      wait_k();
+      for (int i = 0; i < skipped; ++i) {
+        __syncwarp();  // every lane has seen that K came
+        release_k();
+        wait_k();
+      }
+    }
+    start_s();
+  }
+  FALCHION_DEVICE void start_s() {                                                        // S = Q K^T
+    const auto sQ = make_tensor(make_smem_ptr(shared.q[0]), typename Config::LayoutQ{});  // (M, D, stages)
+    const auto sK = make_tensor(make_smem_ptr(shared.k[0]), typename Config::LayoutK{});  // (N, D, stages)
+    const auto slice = MmaQk{}.get_slice(warpgroup * 128);
+    const auto rQ = slice.partition_fragment_A(sQ);  // (1, 1, D / 16, stages)
+    const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages)
+    start_multiply<true>(MmaQk{}, rQ(_, _, _, at_q.stage), rK(_, _, _, at_k.stage), rS);
+  }
+  FALCHION_DEVICE void start_o() {                                                          // O += P V
+    const auto sVt = make_tensor(make_smem_ptr(shared.v[0]), typename Config::LayoutVt{});  // (D, N, stages)
+    const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
+    start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, at_v.stage), rO);
+  }
+  FALCHION_DEVICE void advance_v() {
+    stage_v = at_v.stage;
+    at_v.advance();
+  }
+  FALCHION_DEVICE void wait_o() {
+    wait_multiply<0>(rO);
+    release(shared.empty_v[stage_v]);
+  }
+  FALCHION_DEVICE void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
+  FALCHION_DEVICE void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
+  FALCHION_DEVICE void release_k() {
+    release(shared.empty_k[at_k.stage]);
+    at_k.advance();
+  }
+  template <class Barrier>
+  FALCHION_DEVICE static void release(Barrier& empty) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  // Ping-pong (where `turns` is true): the warpgroups take turns in starting products, so that one multiplies while the
+  // others do their softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the
+  // turn to the next warpgroup.
+  FALCHION_DEVICE void take_turn() const {
+    if (turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
+  }
+  FALCHION_DEVICE void pass_turn() const {
+    if (turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
+  }
+
+  /// Sets V of the keys past the end to 0 where TMA cannot know the end (packed sequences, used lengths). P of these
+  /// keys is 0, but their V may be NaN, and 0 times NaN is NaN. All consumers clear together and then wait for each
+  /// other.
+  FALCHION_DEVICE void clear_v_past(int n) const {
+    if (!a.packed && a.used_k == nullptr) return;
+    const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
+    if (keys >= kKeys) return;
+    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBox), in chunks of 16 bytes
+    for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeV / 8; i += 128 * Config::kConsumers) {
+      if (i / (Config::kBox / 8) % kKeys >= keys) v[i] = uint4{};
+    }
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128 * Config::kConsumers, Config::kConsumers);
+  }
+
+  using MmaQk = typename Config::MmaQk;
+  using MmaPv = typename Config::MmaPv;
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32
+  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kDv>>{})) rO;  // (64, D) f32
+  decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                         // P (64, N) 16-bit
+  Softmax softmax;
+  RingPosition<Config::kStages> at_k, at_v;
+  RingPosition<Config::kStagesQ> at_q;
+  RingPosition<Config::kTiles> at_tile;
+  int stage_v = 0;           // the stage whose V the running product reads; at_v is ahead of it from make_p on
+  int skipped = 0;           // how many tiles of keys this warpgroup passes over (count_unseen)
+  int whole_begin = 0;       // the first tile of keys that needs no mask
+  unsigned whole_count = 0;  // how many tiles of keys need none
+
+  const AttentionArgs& a;
+  const Divisors& by;
+  Shared& shared;
+  const int warpgroup;
+  const bool turns;  // the warpgroups take turns
+};
+
+/// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers. Consumer_
+/// is what they do: the Consumer above, or that of attention_forward/halves/kernel.cuh.
+template <class Config, class Consumer_>
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
+    attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
+                      const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule,
+                      std::uint64_t launch) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  let_next_kernel_start();
+  auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
+  const int warpgroup = cutlass::canonical_warp_group_idx();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kStagesQ; ++i) {
+      shared.full_q[i].init(1);
+      shared.empty_q[i].init(4 * Config::kConsumers);
+    }
+    shared.wanted.init(1);
+    for (int i = 0; i < Config::kTiles; ++i) {
+      shared.full_tile[i].init(1);
+      shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    }
+    for (int i = 0; i < Config::kStages; ++i) {
+      shared.full_k[i].init(1);
+      shared.empty_k[i].init(4 * Config::kConsumers);
+      shared.full_v[i].init(1);
+      shared.empty_v[i].init(4 * Config::kConsumers);
+    }
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  wait_for_earlier_kernels();
+  if (warpgroup == Config::kConsumers) {
+    cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
+    const unsigned thread = threadIdx.x - 128 * Config::kConsumers;
+    if (thread == 0) produce<Config>(by, maps, shared);
+    if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, launch, shared);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
+    Consumer_(a, by, shared, warpgroup).run();
+  }
+}
+
+}  // namespace falchion::sm90

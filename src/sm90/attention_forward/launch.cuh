@@ -1,0 +1,63 @@
+// src/sm90/attention_forward/launch.cuh: the host side of Hopper's forward kernel: its tensor maps, its grid, and the
+// entry of a variant in the table of kernels. docs/design/sm90_forward.md describes the kernel.
+#pragma once
+
+#include "gpu/attention_forward/after.hpp"
+#include "gpu/attention_forward/entry.hpp"
+#include "gpu/attention_forward/tile.cuh"
+#include "gpu/blocks/launch_number.hpp"
+#include "gpu/blocks/stream_order.cuh"
+#include "sm90/attention_forward/kernel.cuh"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+/// The tensor maps of q, k and v. Packed sequences lie in one batch entry. A box of q has the `group` heads that share
+/// a tile of rows. An empty tensor may have no address; its map gets that of o. `a` says what is loaded: for kind
+/// halves these are not the operands of the problem.
+template <class Config>
+cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
+  using Element = typename Config::Element;
+  const std::int64_t b = a.packed ? 1 : a.b;
+  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
+  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
+  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, a.group, Config::kRows / a.group},
+      k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
+  TensorBox v = k;
+  v.d = a.d_v;
+  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.o.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, a.o.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.o.data);
+  return error;
+}
+
+/// loaded: q, k and v as make_tensor_maps wants them.
+template <class Config, class Consumer>
+int launch_attention_forward(const AttentionArgs& a, const AttentionArgs& loaded, void* stream) {
+  const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
+  if (tiles == 0) return cudaSuccess;
+  // The plan counts packed rows only by a hint, so their tiles may be too many here.
+  if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  // A TMA box holds whole groups of heads. The plan takes care of it.
+  if (Config::kRows % a.group != 0) return cudaErrorNotSupported;
+  TensorMaps maps;
+  cudaError_t error = make_tensor_maps<Config>(loaded, &maps);
+  if (error != cudaSuccess) return error;
+  const Schedule schedule =
+      Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), {a.section, a.last_section});
+  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.items) : schedule.items);
+  return launch_kernel<attention_forward<Config, Consumer>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
+                                                            a.early, a, Divisors(a), maps, schedule, launch_number());
+}
+
+/// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.
+template <class Config, class Scores>
+constexpr gpu::AttentionKernel attention_forward_entry() {
+  return attention_kernel_of<Config>([](const AttentionArgs& a, void* stream) {
+    const int error = launch_attention_forward<Config, Consumer<Config, Scores>>(a, a, stream);
+    return error == 0 && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
+  });
+}
+
+}  // namespace falchion::sm90

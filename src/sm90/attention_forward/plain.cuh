@@ -1,0 +1,38 @@
+// src/sm90/attention_forward/plain.cuh: the forward variants of kind plain on Hopper. Between the two products they
+// need nothing but the band, and the scale is folded into the exponent. They take full and causal masks, windows, GQA,
+// lengths, splits and LSE. docs/design/sm90_forward.md describes the kernel.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "gpu/attention_forward/band.cuh"
+#include "sm90/attention_forward/launch.cuh"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+/// What the kernel asks about scores where S needs only its scale: S itself is left as it is.
+struct PlainScores {
+  const AttentionArgs& a;
+  const float unit;  // how much one unit of S is in the exponent of 2: scale * log2(e)
+
+  template <class Coordinates>
+  FALCHION_DEVICE PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
+      : a(a), unit(a.scale * kLog2e) {}
+  /// How much one unit of S is in the exponent of e.
+  static FALCHION_DEVICE float nats(const AttentionArgs& a) { return a.scale; }
+
+  template <class S, class Coordinates>
+  FALCHION_DEVICE void apply(S&, const Coordinates&, int) const {}
+  template <class S, class Coordinates>
+  FALCHION_DEVICE void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
+    keep_band(a, t, s, at, key0);
+  }
+};
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_plain() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain>, PlainScores>();
+}
+
+}  // namespace falchion::sm90

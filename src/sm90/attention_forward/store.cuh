@@ -1,0 +1,80 @@
+// src/sm90/attention_forward/store.cuh: what a consumer warpgroup does at the end of a tile: it stores O / l and the
+// LSE, or one part of them where the keys are split. docs/design/sm90_forward.md has the measurements of other ways to
+// do it.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "gpu/attention_forward/store.cuh"
+#include "gpu/blocks/fragments.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+/// Stores O straight from the registers, so that nobody waits for shared memory. In an atom of the accumulator a quad
+/// of lanes has 8 columns of a row, two in each lane. Of 4 such atoms the lanes exchange their columns, so that each
+/// lane has all 8 columns of one atom and writes them as 16 bytes.
+template <class Element, class Output, class Coordinates>
+FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O, const Coordinates& cO) {
+  using Pair = cutlass::Array<Element, 2>;
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+  Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
+  cutlass::NumericArrayConverter<Element, float, 2> converter;
+  CUTE_UNROLL
+  for (int r = 0; r < size<0>(O); ++r) {
+    const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    Element* to = o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2] + lane * 8;
+    CUTE_UNROLL
+    for (int c = 0; c < size<1>(O); c += 8) {  // 4 atoms
+      std::uint32_t x[4];
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const Pair pair = converter(cutlass::Array<float, 2>{O(r, c + 2 * i), O(r, c + 2 * i + 1)});
+        x[i] = reinterpret_cast<const std::uint32_t&>(pair);
+      }
+      transpose_quad(x);
+      if (row < t.rows && c * 4 + lane * 8 < a.d_v) *reinterpret_cast<uint4*>(to + c * 4) = {x[0], x[1], x[2], x[3]};
+    }
+  }
+}
+
+/// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
+/// them for the kernel that combines the parts. nats: how much one unit of S is in the exponent of e.
+template <class Config, class Softmax, class Output>
+FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax, float nats,
+                                Output& rO) {
+  auto O = rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
+  const auto cO = rows_columns(typename Config::MmaOfRows{}
+                                   .get_thread_slice(threadIdx.x)
+                                   .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kDv>>{})));
+  float normal[Softmax::kSize];
+  CUTE_UNROLL
+  for (int r = 0; r < Softmax::kSize; ++r) {
+    normal[r] = softmax.l[r] == 0 ? 0.f : reciprocal(softmax.l[r]);
+    if (a.splits == 1 && a.lse.data == nullptr) continue;
+    const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
+    if (a.splits > 1)
+      store_part(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
+    else
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = softmax.lse(r, nats);
+  }
+  normalise_rows(O, normal);
+  if (a.splits > 1)
+    store_partial(a, t, O, cO);
+  else
+    store_o<typename Config::Element>(a, t, O, cO);
+}
+
+/// Stores what rows get that see no key: O = 0 and LSE = -inf.
+template <class Config>
+FALCHION_DEVICE void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
+  auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});
+  clear(rO);
+  SoftmaxRows<2> softmax;
+  softmax.reset();
+  store_tile<Config>(a, t, softmax, 1.f, rO);
+}
+
+}  // namespace falchion::sm90

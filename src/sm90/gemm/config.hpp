@@ -1,0 +1,56 @@
+// src/sm90/gemm/config.hpp: tiles, layouts, barriers and shared memory of Hopper's GEMM kernels.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+#include <cutlass/float8.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "sm90/gemm/operand.hpp"
+#include "tiles/gemm/sm90.hpp"
+
+namespace falchion::sm90 {
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+using e4m3 = cutlass::float_e4m3_t;
+using i8 = std::int8_t;
+/// A CTA has kRows of the rows of a tile, and all its columns. A block of k is 128 bytes long.
+template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
+struct GemmConfig {
+  using Element = Element_;
+  static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
+  static constexpr GemmTiles kTile = gemm_tiles(kind);
+  static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
+  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
+  static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
+  using Sum = std::conditional_t<std::is_same_v<Element, i8>, std::int32_t, float>;
+  static constexpr bool kPromoted = std::is_same_v<Element, e4m3>;  // the sum of each block of k is added in f32
+  static constexpr bool kBoxed = sizeof(Element) == 2;  // D may have the type of A, and go through boxes of TMA
+  // Rows of B of one box. The CTAs of a cluster load the boxes in turns, for all of them.
+  static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
+  static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
+
+  using LayoutA = OperandLayout<Element, kMajorA, kRows, kDepth, kStages>;     // (M, K, stages)
+  using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (N, K, stages)
+  using Mma = decltype(cute::make_tiled_mma(
+      cute::GMMA::ss_op_selector<Element, Element, Sum, cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::_64>,
+                                 kGmmaMajor<kMajorA>, kGmmaMajor<kMajorB>>(),
+      cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
+
+  struct Shared {
+    alignas(1024) Element a[kStages][kRows * kDepth];
+    alignas(1024) Element b[kStages][kColumns * kDepth];
+    alignas(1024) unsigned char out[4 * kConsumers][GemmTiles::kOutBytes];
+    float bias[kConsumers][kColumns];
+    // full: the bytes have come. empty: each consumer warpgroup of each CTA of the cluster has read them.
+    cutlass::arch::ClusterTransactionBarrier full[kStages];
+    cutlass::arch::ClusterBarrier empty[kStages];
+  };
+  static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
+  static_assert(kSharedBytes == kTile.shared_bytes());
+};
+
+}  // namespace falchion::sm90

@@ -1,0 +1,132 @@
+// src/sm90/gemm/store.cuh: what a consumer warpgroup of a GEMM does at the end of a tile: it turns its 64 rows of sums
+// into D, or stores them as a part of the sums where k is split.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "gpu/blocks/mma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
+#include "gpu/gemm/store.cuh"
+#include "sm90/gemm/epilogue.cuh"
+
+namespace falchion::sm90 {
+
+/// Stores D where TMA can. A warp rounds 64 columns of its 16 rows, they go to shared memory, and TMA stores them from
+/// there while the next ones are rounded. There is room for two such boxes, and no warp waits for another. With swiglu
+/// the columns of D are the first half.
+template <class Config, class Fragment>
+FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
+                                 typename Config::Shared& shared, int warpgroup, float by, const Fragment& sums) {
+  using gpu::LaneBlocks;
+  constexpr int kBoxes = Config::kColumns / 64, kBytes = 16 * 128;
+  static_assert(GemmTiles::kOutBytes == 2 * kBytes);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = 4 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32;
+  const bool pairs = a.activation == GemmActivation::swiglu;
+  const LaneBlocks first{LaneBlocks::down_first(lane)};
+  CUTE_UNROLL
+  for (int box = 0; box < kBoxes; ++box) {
+    if (pairs && box >= kBoxes / 2) break;
+    // The box before the last one has been read. The first of a tile waits for both, since the last tile may have ended
+    // with a box in the same place.
+    if (lane == 0) box == 0 ? cute::tma_store_wait<0>() : cute::tma_store_wait<1>();
+    __syncwarp();
+    unsigned char* const to = shared.out[warp] + box % 2 * kBytes;
+    CUTE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int at = 32 * box + 8 * i;
+      gpu::Block block;  // two atoms of 8 columns, of four numbers each
+      CUTE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        block[j] = gpu::round_pair<typename Config::Element>(by * sums(at + 2 * j), by * sums(at + 2 * j + 1));
+      gpu::store_block(cute::cast_smem_ptr_to_uint(to) + first.template at<16>(0, 16 * i), 0, block);
+    }
+    publish_to_async();
+    __syncwarp();
+    const std::int64_t column = t.column0 + 64 * box, row = t.row0 + 16 * warp;
+    if (lane == 0 && column < a.n && row < a.m) {
+      const ColumnOfD of(a, column);
+      cute::SM90_TMA_STORE_4D::copy(&maps.d, to, of.n1, of.n2, static_cast<int>(row),
+                                    a.d.stride[0] != 0 ? static_cast<int>(t.batch) : 0);
+    }
+    if (lane == 0) cute::tma_store_arrive();
+  }
+}
+
+/// The sums of a part of k, as they are.
+template <class Config, class Fragment>
+FALCHION_DEVICE void store_part(const GemmArgs& a, const GemmTile& t, int warpgroup, const Fragment& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+  const int row = 64 * warpgroup + thread / 32 * 16 + lane / 4;
+  CUTE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (t.row0 + row + 8 * half >= a.m) continue;
+    float* const to = gpu::partials_of(a, t, t.first_row + row + 8 * half) + 2 * (lane % 4);
+    CUTE_UNROLL
+    for (int atom = 0; atom < Config::kColumns / 8; ++atom)
+      *reinterpret_cast<float2*>(to + 8 * atom) = make_float2(sums(4 * atom + 2 * half), sums(4 * atom + 2 * half + 1));
+  }
+}
+
+/// The sums of 64 columns of a warp's 16 rows, in shared memory, so that each lane gets four neighbouring columns. With
+/// swiglu they are 32 gates and the 32 of "up" that belong to them.
+class SumsOfWarp {
+ public:
+  explicit FALCHION_DEVICE SumsOfWarp(unsigned char* memory) : memory_(memory) {}
+
+  /// kSlice: which 64 columns of the fragment.
+  template <int kSlice, int kColumns, class Fragment>
+  FALCHION_DEVICE void put(const Fragment& sums, bool pairs) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    CUTE_UNROLL
+    for (int atom = 0; atom < 8; ++atom) {
+      const int of_pairs = 4 * kSlice + atom % 4 + atom / 4 * (kColumns / 16), of_all = 8 * kSlice + atom;
+      CUTE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int p = 4 * of_pairs + 2 * half, q = 4 * of_all + 2 * half;
+        const float2 two = pairs ? make_float2(sums(p), sums(p + 1)) : make_float2(sums(q), sums(q + 1));
+        const int row = lane / 4 + 8 * half;
+        *reinterpret_cast<float2*>(chunk(row, 2 * atom + lane % 4 / 2) + lane % 2 * 8) = two;
+      }
+    }
+  }
+  FALCHION_DEVICE float4 four(int row, int at) const { return *reinterpret_cast<const float4*>(chunk(row, at)); }
+
+ private:
+  /// Chunk c of row r lies at c ^ 2 (r % 8), so that the four rows of a phase of 8-byte stores lie in different banks.
+  FALCHION_DEVICE unsigned char* chunk(int row, int c) const { return memory_ + row * 256 + (c ^ row % 8 * 2) * 16; }
+  unsigned char* memory_;
+};
+
+/// Where TMA cannot store D: the sums become D four columns at a time.
+template <class Config, class Fragment>
+FALCHION_DEVICE void store_columns(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared, int warpgroup,
+                                   const Fragment& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, warp = 4 * warpgroup + thread / 32;
+  const bool pairs = a.activation == GemmActivation::swiglu;
+  const SumsOfWarp staged(shared.out[warp]);
+  const Epilogue<typename Config::Element> epilogue(a);
+  const int fours = pairs ? 8 : 16;  // in a row of the slice
+  constexpr int kSlices = Config::kColumns / 64;
+#pragma unroll 1
+  for (int slice = 0; slice < kSlices; ++slice) {
+    switch (slice) {
+      case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
+      case 1: staged.put<(kSlices > 1 ? 1 : 0), Config::kColumns>(sums, pairs); break;
+      case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
+      default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int at = lane; at < 16 * fours; at += 32) {
+      const int row = at / fours, four = at % fours;
+      const std::int64_t i = t.row0 + 16 * warp + row, j = t.column0 + 4 * (slice * fours + four);
+      if (i >= a.m || j >= a.n) continue;
+      const float4 z = staged.four(row, four), up = staged.four(row, four + (pairs ? 8 : 0));
+      float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
+      epilogue.run(t.batch, i, j, of_z, of_up);
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace falchion::sm90

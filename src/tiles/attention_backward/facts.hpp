@@ -1,0 +1,44 @@
+// src/tiles/attention_backward/facts.hpp: what each backward variant of attention needs, by its line in variants.def.
+// src/variant_gpu.in asserts of each variant that is built that its code has these facts.
+#pragma once
+
+#include <string_view>
+
+#include "tiles/attention_backward/sm80.hpp"
+#include "tiles/attention_backward/sm90.hpp"
+#include "tiles/attention_backward/sm90_wide.hpp"
+#include "tiles/attention_backward/workspace.hpp"
+
+namespace falchion::facts_of {
+
+struct attention_backward {
+  static constexpr gpu::BackwardVariantFacts sm80(std::string_view kind, VariantType type, int d) {
+    if (kind == "once") return {sm80::attention_backward_facts(sm80::BackwardKind::once, d), workspace_of_sums(d)};
+    const bool f32 = type == VariantType::f32;
+    return {sm80::attention_backward_facts(f32 ? sm80::BackwardKind::bits32 : sm80::BackwardKind::bits16, d),
+            of_slopes};
+  }
+  static constexpr gpu::BackwardVariantFacts sm90(std::string_view kind, VariantType, int d) {
+    if (kind == "wide") return {sm90::attention_backward_wide_facts(d), of_statistics};
+    return {sm90::attention_backward_facts(d), workspace_of_sums(d)};
+  }
+
+ private:
+  static constexpr auto workspace_of_sums(int d) -> decltype(gpu::BackwardVariantFacts::workspace) {
+    return d <= 64 ? with_sums<64> : with_sums<128>;
+  }
+  static std::size_t of_statistics(const gpu::AttentionBackwardArgs& a) {
+    return gpu::BackwardLayout::of(a).statistics_bytes(a);
+  }
+  static std::size_t of_slopes(const gpu::AttentionBackwardArgs& a) {
+    const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
+    return layout.statistics_bytes(a) + layout.slope_sums_bytes(a);
+  }
+  template <int d>
+  static std::size_t with_sums(const gpu::AttentionBackwardArgs& a) {
+    const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
+    return layout.statistics_bytes(a) + layout.grad_q_sums_bytes(a, d) + layout.turns_bytes(a);
+  }
+};
+
+}  // namespace falchion::facts_of

@@ -1,0 +1,62 @@
+// src/tiles/attention_backward/sm90.hpp: the tile of each backward variant on Hopper, and what the variant needs for
+// it. This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's
+// config.
+#pragma once
+
+#include "args/gpu_attention_backward_args.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::sm90 {
+
+/// The kinds of backward variants.
+enum class BackwardKind { plain, wide };
+
+/// Do so many consumer warpgroups and one more get the registers that they ask for? A launch has as many for each
+/// thread as fit when all threads have the same number. A warpgroup that asks for more than its CTA has waits for ever.
+constexpr bool registers_fit(int consumers, int of_consumer, int of_producer) {
+  const int threads = 128 * (consumers + 1), at_launch = 65536 / threads / 8 * 8;
+  return consumers * of_consumer + of_producer <= (consumers + 1) * at_launch;
+}
+
+/// What the two consumer warpgroups of a CTA do in turns. Left to themselves they fall into step, and then both take
+/// their exponentials while the tensor cores wait.
+enum class BackwardTurns { starting_scores, exponentials };
+
+/// One line of tiles.def.
+struct BackwardTiles {
+  BackwardKind kind = BackwardKind::plain;
+  int d = 0;
+  int rows = 0, keys = 0;                              // there are 64 keys for each of the two consumer warpgroups
+  int stages = 0;                                      // tiles of q and grad_o in flight
+  int consumer_registers = 0, producer_registers = 0;  // of a thread
+  BackwardTurns turns = BackwardTurns::starting_scores;
+
+  static constexpr int kConsumers = 2;
+  static constexpr int kStagesDs = 2;       // tiles of dS
+  static constexpr int kBarrierBytes = 8;   // of a barrier
+  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and what lies beside it
+  constexpr int threads() const { return 128 * (kConsumers + 1); }
+  /// K, V, the stages of q and grad_o with their statistics, dS, the tile of grad_q in f32, and the barriers.
+  constexpr int shared_bytes() const {
+    const int tiles = 2 * (2 * keys * d + 2 * stages * rows * d + kStagesDs * rows * keys) + 4 * rows * d;
+    const int statistics = 8 * stages * rows,
+              barriers = kBarrierBytes * (2 + 3 * stages + 2 * kStagesDs + 2 * kConsumers);
+    return tiles + (statistics + kRecordBytes + barriers + 1023) / 1024 * 1024;
+  }
+};
+
+constexpr BackwardTiles attention_backward_tiles(int d) {
+  constexpr BackwardTiles kTiles[] = {
+#define TILE_attention_backward_sm90(tile_kind, head_dim, ...) \
+  {.kind = BackwardKind::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "tiles/attention_backward/tiles.def"
+  };
+  return tile_of(kTiles, BackwardKind::plain, d);
+}
+
+constexpr gpu::AttentionBackwardFacts attention_backward_facts(int d) {
+  const BackwardTiles t = attention_backward_tiles(d);
+  return {.d = d, .rows = t.rows, .keys = t.keys, .threads = t.threads(), .ctas = 1, .shared_bytes = t.shared_bytes()};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,47 @@
+// src/tiles/attention_forward/sm80.hpp: the tile of each forward variant of sm80, and what the variant needs for it. It
+// is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's config reads it
+// too.
+#pragma once
+
+#include "args/gpu_attention_args.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::sm80 {
+
+enum class Kind { plain, few, general, f32 };
+
+/// One line of tiles.def.
+struct Tile {
+  Kind kind = Kind::plain;
+  int d = 0;
+  int rows = 0, keys = 0;
+  int warps = 0;   // of a CTA, which share its rows equally
+  int stages = 0;  // K/V tiles in flight
+  int ctas = 0;    // CTAs that share an SM
+  bool q_in_registers = false;
+};
+
+constexpr Tile attention_forward_tile(Kind kind, int d) {
+  constexpr Tile kTiles[] = {
+#define TILE_attention_forward_sm80(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "tiles/attention_forward/tiles.def"
+  };
+  return tile_of(kTiles, kind, d);
+}
+
+/// For kind f32: the number of head dims of K in a chunk of the ring (attention_forward/f32/kernel.cuh).
+constexpr int f32_depth(int d) { return d < 256 ? 64 : 32; }
+
+constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d) {
+  const Tile tile = attention_forward_tile(kind, d);
+  gpu::AttentionFacts facts{.d = d, .rows = tile.rows, .keys = tile.keys, .threads = 32 * tile.warps};
+  facts.stages = tile.stages;
+  facts.ctas = tile.ctas;
+  facts.shared_bytes = kind != Kind::f32
+                           ? 2 * (tile.rows * d + 2 * tile.stages * tile.keys * d)  // Q, and K and V of each stage
+                           : 4 * (tile.rows * (d + 4) + tile.rows * (tile.keys + 4) +
+                                  tile.stages * tile.keys * f32_depth(d));  // Q, P and the ring
+  return facts;
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,76 @@
+// src/tiles/attention_forward/sm90.hpp: the tile of each forward variant on Hopper, and what the variant needs for it.
+// This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's config.
+// docs/design/sm90_forward.md says how the tiles were chosen.
+#pragma once
+
+#include "args/gpu_attention_args.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::sm90 {
+
+/// The kinds of variants, which docs/notation.md and src/variants.def explain.
+enum class Kind { brief, plain, mla, score, halves };
+
+/// When the consumer warpgroups of a CTA take turns in starting their products.
+enum class Turns { never, without_a_band, always };
+
+/// One line of tiles.def.
+struct Tile {
+  Kind kind = Kind::plain;
+  int d = 0;
+  int rows = 0, keys = 0;                              // there are 64 rows for each consumer warpgroup
+  int stages = 0;                                      // K/V tiles in flight
+  int ctas = 0;                                        // CTAs that share an SM
+  int consumer_registers = 0, producer_registers = 0;  // of a thread
+  Turns turns = Turns::never;
+  int early = 0;  // how many of a thread's exponentials run before the wait for O, while its product is still running
+
+  constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
+  /// How many 16-bit numbers stand for one number of Q, K and V. Kind halves splits an f32 number into two.
+  constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
+  /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
+  /// d 256 O alone takes half of its registers.
+  constexpr int columns() const { return kind == Kind::halves && d > 128 ? 64 : d_v(); }
+  /// There is a consumer warpgroup for each 64 rows, and one more that loads.
+  constexpr int threads() const { return 128 * (rows / 64 + 1); }
+  /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
+  constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
+  // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
+  // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
+  static constexpr int kRecords = 2;
+  /// When so many tiles of keys are left to load, the producer wants the next record.
+  static constexpr int kNear = 4;
+  static constexpr int kRecordBytes = 120;
+  static constexpr int kRowsRecordBytes = 48;
+  static constexpr int kBarrierBytes = 8;
+  /// The bytes of shared memory with stages_q stages of Q, a multiple of the alignment of the tiles, 1024 bytes.
+  constexpr int shared_bytes(int stages_q) const {
+    const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
+    const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
+    const int numbers = stages_q * rows * d + stages * keys * (d + d_v());
+    return 2 * parts() * numbers + (records + barriers + 1023) / 1024 * 1024;
+  }
+  /// Q has two stages where they fit.
+  constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
+};
+
+constexpr Tile attention_forward_tile(Kind kind, int d) {
+  constexpr Tile kTiles[] = {
+#define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "tiles/attention_forward/tiles.def"
+  };
+  return tile_of(kTiles, kind, d);
+}
+
+constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d) {
+  const Tile tile = attention_forward_tile(kind, d);
+  return {.d = d,
+          .rows = tile.rows,
+          .keys = tile.keys,
+          .threads = tile.threads(),
+          .stages = tile.stages,
+          .ctas = tile.ctas,
+          .shared_bytes = tile.shared_bytes(tile.stages_q())};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,49 @@
+// src/tiles/gemm/sm80.hpp: the tile of each GEMM kernel of sm80, and what the kernel needs for it. It is plain C++,
+// because the plan reads it even where the code of the variant is not built. The kernel's config reads it too.
+#pragma once
+
+#include "args/gpu_gemm_args.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::sm80 {
+
+/// few32: f32, for few rows of A. e4m3 and i8 are these types.
+enum class GemmKind { bits16, bits32, few32, e4m3, i8 };
+
+/// One line of tiles.def.
+struct GemmTiles {
+  GemmKind kind = GemmKind::bits16;
+  int d = 0;                             // 0: it takes any size
+  int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA
+  int threads = 0, stages = 0, ctas = 0;
+
+  /// But in 16 bits a block of k is lines of 4-byte words, one for each row. A word is a number of f32, that of an
+  /// e4m3, or four numbers of i8 that follow each other in k.
+  constexpr int lines() const { return kind == GemmKind::i8 ? depth / 4 : depth; }
+  /// Of one operand, in one stage: in 16 bits 128 bytes for each of its rows, else its lines, each with four more
+  /// words.
+  constexpr int operand_bytes(int its_rows) const {
+    return kind == GemmKind::bits16 ? its_rows * 128 : lines() * (its_rows + 4) * 4;
+  }
+  constexpr int stage_bytes() const { return operand_bytes(rows) + operand_bytes(columns); }
+};
+
+constexpr GemmTiles gemm_tiles(GemmKind kind) {
+  constexpr GemmTiles kTiles[] = {
+#define TILE_gemm_sm80(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "tiles/gemm/tiles.def"
+  };
+  return tile_of(kTiles, kind, 0);
+}
+
+constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
+  const GemmTiles tile = gemm_tiles(kind);
+  gpu::GemmFacts facts{.rows = tile.rows, .columns = tile.columns, .depth = tile.depth, .threads = tile.threads};
+  facts.band = 16;
+  facts.stages = tile.stages;
+  facts.ctas = tile.ctas;
+  facts.shared_bytes = tile.stages * tile.stage_bytes();
+  return facts;
+}
+
+}  // namespace falchion::sm80

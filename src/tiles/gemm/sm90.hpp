@@ -1,0 +1,55 @@
+// src/tiles/gemm/sm90.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan
+// reads it even where the code of the variant is not built. The kernel's config reads it too.
+#pragma once
+
+#include "args/gpu_gemm_args.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::sm90 {
+
+/// wide, medium, slim and narrow have tiles of 256, 192, 128 and 64 columns. e4m3 and i8 are these types. The kernel of
+/// kind `few` has tiles of its own: sm90_few.hpp.
+enum class GemmKind { wide, medium, slim, narrow, e4m3, i8 };
+
+/// One line of tiles.def.
+struct GemmTiles {
+  GemmKind kind = GemmKind::wide;
+  int d = 0;                             // 0: it takes any size
+  int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows
+  int cluster = 0;                       // CTAs that have the same columns and share what they load of B
+  int stages = 0;
+  int consumer_registers = 0, producer_registers = 0;  // of a thread
+
+  constexpr int consumers() const { return rows / 64; }
+  constexpr int element_bytes() const { return kind == GemmKind::e4m3 || kind == GemmKind::i8 ? 1 : 2; }
+  /// Each consumer warp has so many bytes for what it stores.
+  static constexpr int kOutBytes = 4096;
+  static constexpr int kBarrierBytes = 8;
+  constexpr int shared_bytes() const {
+    const int biases = consumers() * columns * 4;  // those of the columns of a tile, for each warpgroup
+    const int small = (biases + 2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
+    return stages * (rows + columns) * depth * element_bytes() + 4 * consumers() * kOutBytes + small;
+  }
+};
+
+constexpr GemmTiles gemm_tiles(GemmKind kind) {
+  constexpr GemmTiles kTiles[] = {
+#define TILE_gemm_sm90(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "tiles/gemm/tiles.def"
+  };
+  return tile_of(kTiles, kind, 0);
+}
+
+constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
+  const GemmTiles tile = gemm_tiles(kind);
+  gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
+  facts.band = 8;
+  facts.cluster = tile.cluster;
+  facts.threads = 128 * (tile.consumers() + 1);
+  facts.stages = tile.stages;
+  facts.ctas = 1;
+  facts.shared_bytes = tile.shared_bytes();
+  return facts;
+}
+
+}  // namespace falchion::sm90

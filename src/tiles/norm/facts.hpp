@@ -1,0 +1,16 @@
+// src/tiles/norm/facts.hpp: what the norm variants need, by their lines in variants.def. src/variant_gpu.in asserts of
+// each variant that is built that its code has these facts.
+#pragma once
+
+#include <string_view>
+
+#include "tiles/norm/sm80.hpp"
+#include "tiles/tile_of.hpp"
+
+namespace falchion::facts_of {
+
+struct norm {
+  static constexpr gpu::NormFacts sm80(std::string_view, VariantType, int) { return sm80::norm_facts(); }
+};
+
+}  // namespace falchion::facts_of

@@ -1,0 +1,175 @@
+// tests/sm80_turns_test.cpp: plays the turns by which the CTAs of sm80's backward kernel of kind once add to grad_q, on
+// the host, with the kernel's own tiles and numbers. No CTA may wait for one that never comes, whatever the lengths on
+// the device say. With lengths that are right the order of the sums is fixed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/text.hpp"
+#include "sm80/attention_backward/once/order.hpp"
+#include "support/host_warp.hpp"
+#include "tiles/attention_backward/sm80.hpp"
+
+#include "gpu/attention_backward/tile.cuh"  // This comes after the warp of the host.
+
+namespace falchion::sm80 {
+namespace {
+
+using gpu::AttentionBackwardArgs, gpu::BackwardDivisors, gpu::BackwardLayout, gpu::BackwardTile, gpu::Owner;
+
+/// Runs the CTAs of a launch one after another, as a device does that has room for a single one. If that comes to an
+/// end, so does any run in which CTAs start in the order of their numbers: nobody ever waits for a CTA that has not
+/// started.
+template <int kD>
+class Turns {
+ public:
+  Turns(const AttentionBackwardArgs& args, int together) : a_(args), together_(together) {
+    a_.row_tiles = gpu::backward_tiles(a_, a_.s_q, a_.total_q, kRows);
+    a_.key_tiles = gpu::backward_tiles(a_, a_.s_k, a_.total_k, kKeys);
+    const BackwardLayout layout = BackwardLayout::of(a_);
+    turns_.assign(static_cast<std::size_t>(layout.heads(a_) * layout.rows / 64), 0);
+  }
+
+  /// Returns "" or the first thing that is wrong. Where sequences overlap they share turns, of which there may then be
+  /// more than a CTA waits for. Otherwise there may not, since then the order of the sums would not be fixed.
+  std::string run(bool overlap) {
+    const int blocks = static_cast<int>(backward_blocks(a_, Owner::keys, 1));
+    if (blocks == 0) return "";  // There is no launch.
+    const BackwardDivisors by(a_, Owner::keys, 1);
+    const int tiles = by.tiles.divisor;
+    for (int block = 0; block < blocks; ++block) {
+      const BackwardTile t = tile_of(by, tile_of_block(block, tiles, blocks / tiles, together_));
+      if (t.own0 >= t.k.length) continue;
+      for (int head = 0; head < t.heads; ++head) {
+        for (int tile = t.begin; tile < t.end; ++tile) {
+          const std::string bad = add(t, head, tile, overlap);
+          if (!bad.empty()) return text("block ", block, ", ", bad);
+        }
+      }
+    }
+    return "";
+  }
+
+ private:
+  static constexpr BackwardTiles kTiles = attention_backward_tiles(BackwardKind::once, kD);
+  static constexpr int kRows = kTiles.visited, kKeys = kTiles.own;
+
+  /// Packed tiles are found by a warp.
+  BackwardTile tile_of(const BackwardDivisors& by, int x) const {
+    BackwardTile tile{};
+    const auto find = [&] { tile = BackwardTile::of<Owner::keys, kKeys, kRows>(a_, by, x, true); };
+    if (!a_.packed) {
+      find();
+    } else {
+      EXPECT_TRUE(testing::HostWarp::run(find));
+    }
+    return tile;
+  }
+  std::string add(const BackwardTile& t, int head, int tile, bool overlap) {
+    const BackwardLayout layout = BackwardLayout::of(a_);
+    const std::int64_t row = layout.first_row(a_, t.b, t.h + head, t.q.begin) + tile * kRows;
+    const std::string where = text("keys from ", t.own0, " on, head ", t.h + head, ", rows from ", row, " on: ");
+    if (row < 0 || row + kRows > layout.heads(a_) * layout.rows) return where + "outside of the workspace";
+    const std::int64_t past = std::min(tile * kRows + kRows, t.q.length) + t.mask.shift + t.mask.right;
+    const int keys = keys_with_owner(t.own0, t.k.length, a_.key_tiles - t.tile, kKeys);
+    const int wanted = adders_before(t.own0, past, keys, kKeys);
+    int& passed = turns_[static_cast<std::size_t>(row / 64)];
+    if (wanted < 0) return text(where, "waits for ", wanted);
+    if (passed < wanted) return text(where, "waits for ever for ", wanted, " CTAs, of which ", passed, " come");
+    if (passed > wanted && !overlap) return text(where, passed, " have added, but it waits for ", wanted);
+    ++passed;
+    return "";
+  }
+
+  AttentionBackwardArgs a_;
+  int together_;
+  std::vector<int> turns_;  // of each 64 rows in the workspace
+};
+
+AttentionBackwardArgs problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k) {
+  AttentionBackwardArgs a;
+  a.b = b;
+  a.s_q = s_q;
+  a.s_k = s_k;
+  a.h_q = 4;
+  a.h_k = 2;
+  return a;
+}
+AttentionBackwardArgs packed(const std::vector<std::int32_t>& cu_q, const std::vector<std::int32_t>& cu_k,
+                             std::int64_t total_q, std::int64_t total_k) {
+  AttentionBackwardArgs a = problem(static_cast<std::int64_t>(cu_q.size()) - 1, 300, 300);
+  a.packed = true;
+  a.cu_q = cu_q.data();
+  a.cu_k = cu_k.data();
+  a.total_q = total_q;
+  a.total_k = total_k;
+  return a;
+}
+
+/// Every band, tile and order of blocks.
+void expect_an_end(AttentionBackwardArgs a, bool overlap) {
+  for (const auto& [left, right] : {std::pair{-1, -1}, {-1, 0}, {100, 20}, {0, -1}, {300, 300}}) {
+    for (const std::int64_t diagonal : {-9999, 0, 150, -220}) {  // -9999: bottom right
+      a.left = left;
+      a.right = right;
+      a.bottom_right = diagonal == -9999;
+      a.diagonal = a.bottom_right ? 0 : diagonal;
+      for (const int together : {1, 2}) {
+        const std::string band = text("band ", left, " ", right, " at ", diagonal, " together ", together);
+        ASSERT_EQ(Turns<64>(a, together).run(overlap), "") << "d 64 " << band;
+        ASSERT_EQ(Turns<128>(a, together).run(overlap), "") << "d 128 " << band;
+      }
+    }
+  }
+}
+
+TEST(Sm80Turns, ComeInAFixedOrder) {
+  for (const std::int64_t s_q : {1, 64, 129, 700}) {
+    for (const std::int64_t s_k : {0, 1, 128, 129, 650}) expect_an_end(problem(2, s_q, s_k), false);
+  }
+  AttentionBackwardArgs used = problem(5, 300, 500);
+  const std::int32_t used_q[] = {0, 5, 300, 999, -3}, used_k[] = {300, 0, 129, 999, 1}, first_k[] = {1, 2, 128, -5, 7};
+  used.used_q = used_q;
+  used.used_k = used_k;
+  used.first_k = first_k;
+  expect_an_end(used, false);
+  expect_an_end(packed({0, 300, 300, 301, 650}, {0, 1, 300, 428, 650}, 650, 650), false);
+}
+
+/// Sequences that overlap have more tiles of keys than there are CTAs. Those of the last tiles are missing then, for
+/// which the others would wait.
+TEST(Sm80Turns, ComeToAnEndWhateverTheLengthsSay) {
+  const std::vector<std::int32_t> right{0, 300, 500, 600, 650};
+  for (const std::vector<std::int32_t>& broken : {std::vector<std::int32_t>{0, 650, 0, 650, 650},
+                                                  {-5, 1 << 30, 7, -(1 << 30), 1 << 30},
+                                                  {600, 500, 400, 300, 200},
+                                                  {0, 650, 1, 640, 2}}) {
+    expect_an_end(packed(right, broken, 650, 650), true);
+    expect_an_end(packed(broken, right, 650, 650), true);
+    expect_an_end(packed(broken, broken, 650, 650), true);
+  }
+}
+TEST(Sm80Turns, ComeToAnEndWithRandomLengths) {
+  std::mt19937 random(3);
+  const auto below = [&](unsigned limit) { return static_cast<std::int32_t>(random() % limit); };
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::int32_t> cu_q(5), cu_k(5), used(4), first(4);
+    for (auto* x : {&cu_q, &cu_k, &used, &first}) {
+      for (std::int32_t& value : *x) value = below(8) == 0 ? static_cast<std::int32_t>(random()) : below(900) - 50;
+    }
+    for (std::size_t i = 0; i < cu_k.size(); i += 2) cu_k[i] = below(60);  // Each second sequence is long.
+    AttentionBackwardArgs a = packed(cu_q, cu_k, 800, 700);
+    expect_an_end(a, true);
+    a.used_q = a.used_k = used.data();
+    a.first_k = first.data();
+    expect_an_end(a, true);
+  }
+}
+
+}  // namespace
+}  // namespace falchion::sm80
