@@ -29,8 +29,6 @@ SHAPES = ("1024x1024x1024", "2048x2048x2048", "4096x4096x4096", "8192x8192x8192"
           "4096x8192x28672", "32768x128x4096", "256x256x65536", "5120x5120x5120", "16x128256x4096")
 BLAS = ("cublas", "cublaslt")
 RIVALS = {"bf16": BLAS, "f16": BLAS, "f32": BLAS, "e4m3": ("scaled_mm", "scaled_mm_fast"), "i8": ("int_mm",)}
-LEAST_CALLS = 8  # in a graph, where a call is short
-LONG = 1e11  # flop: calls of so many need no company
 
 
 class FakeBench:
@@ -39,9 +37,9 @@ class FakeBench:
     def context(self):
         return {"device": "fake", "driver": "none (invented numbers)", "torch": "none", "falchion_version": "fake", "build_info": ""}
 
-    def cell(self, m, n, k, dtype, mode):
-        del mode
-        samples = {name: [1 + 0.01 * i, 1.1 + 0.01 * i] for i, name in enumerate(("falchion", *RIVALS[dtype]))}
+    def cell(self, m, n, k, dtype, mode, rivals):
+        del dtype, mode
+        samples = {name: [1 + 0.01 * i, 1.1 + 0.01 * i] for i, name in enumerate(("falchion", *rivals))}
         return {"samples": samples, "error": 1e-3, "check": "ok", "plan": "fake", "clocks": {"sm_mhz": 1980.0}, "copies": 1,
                 "flops": 2.0 * m * n * k, "bytes": 2.0 * (m * k + n * k + m * n)}
 
@@ -112,15 +110,16 @@ def main():
     context = bench.context()
     print(f"{context['device']}, driver {context['driver']}, torch {context['torch']}, falchion {context['falchion_version']}")
     rows, skipped, failed, means = [], [], [], {}
+    rivals = RIVALS[options.dtype]
     for mode in options.modes:
-        names = "".join(f"{name:>{max(12, len(name) + 2)}}{'TF':>5}" for name in ("falchion", *RIVALS[options.dtype]))
+        names = "".join(f"{name:>{max(12, len(name) + 2)}}{'TF':>5}" for name in ("falchion", *rivals))
         print(f"\n{mode + ' ' + options.dtype:<20}{names}{'TB/s':>7}{'ratio':>8}{'MHz':>6}  plan", flush=True)
         for shape in options.shapes:
             if time.monotonic() - start > options.budget:
                 skipped.append(f"{mode} {shape}")
                 continue
             try:
-                row = row_of(shape, mode, bench.cell(*map(int, shape.split("x")), options.dtype, mode))
+                row = row_of(shape, mode, bench.cell(*map(int, shape.split("x")), options.dtype, mode, rivals))
             except Exception as error:  # One broken cell does not end the run.
                 failed.append({"cell": f"{mode} {shape}", "why": str(error).strip()[:400]})
                 print(f"{shape:<20}failed: {str(error).strip()[:160]}", flush=True)

@@ -17,19 +17,20 @@ else()
   message(FATAL_ERROR "FALCHION_PYTHON needs the shared library: BUILD_SHARED_LIBS=ON or FALCHION_SHARED=ON")
 endif()
 
-file(GLOB python_sources CONFIGURE_DEPENDS python/*.c)
+file(GLOB python_sources CONFIGURE_DEPENDS python/*.c python/*/*.c)
 add_library(falchion_python MODULE ${python_sources})
 set(package ${PROJECT_BINARY_DIR}/python/falchion)
 set_target_properties(falchion_python PROPERTIES OUTPUT_NAME _fal PREFIX "" SUFFIX .abi3.so C_STANDARD 99
   C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
 target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GNU_SOURCE)
+target_include_directories(falchion_python PRIVATE python)
 target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${PROJECT_SOURCE_DIR}/third_party/dlpack)
 target_link_libraries(falchion_python PRIVATE ${library} Threads::Threads)
 target_compile_options(falchion_python PRIVATE -Wall -Wextra)  # not pedantic: a slot of a type keeps a function as void*
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 add_subdirectory(python/xla)  # falchion.jax
 
-# The command goes into the package, as bin/falchion, and the console entry of a wheel runs it (falchion/_command.py). Its
+# The command goes into the package, as bin/falchion, and the console entry of a wheel runs it (falchion/_console.py). Its
 # libraries (CLI11, fmt, nlohmann_json) need not be there to install the package: then it lacks the command. It has the
 # kernels once more, so that a wheel with those of GPUs leaves it out.
 if(SKBUILD AND FALCHION_TOOLS)

@@ -6,7 +6,7 @@ find_package(fmt REQUIRED)
 # files. A command that must run without anything installed has it compiled in nevertheless.
 set(falchion_fmt $<IF:$<BOOL:${FALCHION_STATIC_RUNTIME}>,fmt::fmt-header-only,fmt::fmt>)
 find_package(nlohmann_json REQUIRED)
-file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp)
+file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp tools/verify/*/*.cpp)
 list(FILTER tool_sources EXCLUDE REGEX "/tools/main\\.cpp$")
 add_library(falchion_tools STATIC ${tool_sources})
 target_link_libraries(falchion_tools PUBLIC falchion_layout falchion_io falchion_judge falchion_internal CLI11::CLI11

@@ -1,9 +1,12 @@
 /* fal.h: what the files of the extension module falchion._fal share. It is C99 on CPython's limited API, so that one
  * binary serves every CPython from 3.11 on. A call goes through these steps, in this order, whatever the operation:
  *
- *   bind the arguments (arguments.c) -> read the arrays (arrays.c and its like) -> the options (options.c and
- *   options_arrays.c) -> make what the caller does not give (outputs.c) -> find or make the plan (plans.c) -> run it
- * (run.c)
+ *   bind the arguments (arguments/) -> read the arrays (arrays/) -> the options (call/options.c, options_arrays.c)
+ *   -> make what the caller does not give (call/outputs.c) -> find or make the plan (call/plans.c) -> run it
+ * (call/run.c)
+ *
+ * functions/ has the functions of the module, which take these steps; base/ has the exceptions and the names of types.
+ * A file calls only files of its own folder and of those that come before it below (tests/circles_test.py).
  *
  * A function that can fail returns 0 or a null pointer and has then set a Python exception, as CPython's own do. All of
  * this runs under the GIL, which is given up around fal_plan_run alone; so what is static here needs no lock. */
@@ -19,18 +22,25 @@
 /* --- same_library.c --- */
 int check_same_library(void);
 
-/* --- errors.c --- */
+/* --- base/errors.c --- */
 struct call;
+struct array;
 int add_errors(PyObject* module);
 int is_error_of_ours(void); /* Is the exception that is set a falchion.Error? */
 /* Raises the class of this status with this thread's fal_why() in Python's words, and a note of the call's arrays. */
 void raise_why(fal_status status, const struct call* call);
 /* Raises the class of this status with a text of our own. The formats are PyUnicode_FromFormat's. */
 void raise_text(fal_status status, const struct call* call, const char* format, ...);
-/* --- words.c --- */
+PyObject* text_of(const char* text); /* the engine's, or the exception where it is null */
+/* --- base/words.c --- */
 void in_words_of_python(const char* why, const struct call* call, char* out, size_t size);
+/* --- base/dtypes.c --- */
+enum { TYPE_I64 = 100, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_I32 */
+int element_size(int dtype);
+const char* dtype_name(const struct array* array); /* what a message calls the type */
+const char* type_name(int dtype);                  /* the same of a type with a number here; else null */
 
-/* --- libraries.c: which library an array is of, remembered for each type --- */
+/* --- arrays/libraries.c: which library an array is of, remembered for each type --- */
 enum { BY_TABLE = 1, BY_BUFFER, BY_DLPACK, BY_CUDA_INTERFACE };
 typedef struct library {
   int by;                       /* how its arrays are read; 0: this type is no array */
@@ -44,9 +54,10 @@ typedef struct library {
   int has_mask;         /* its arrays have elements that do not count, as those of numpy.ma */
 } library;
 int library_of(PyObject* object, library* out);
+int knows_stream_of(const library* from); /* Can the library be asked for the stream that it works on? */
+PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
 
-/* --- arrays.c --- */
-enum { TYPE_I64 = 100, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_I32 */
+/* --- arrays/arrays.c --- */
 enum { WHOLE_AXES = 4 };
 /* What a call knows of one array that the caller gave or that it made. The axes are the caller's. */
 typedef struct array {
@@ -71,20 +82,17 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
 void release_array(array* array);
 int has_no_mask(const char* name, PyObject* object, const library* from); /* 0 with an exception */
 int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
-int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
-int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
-int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
-int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
-int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
-int element_size(int dtype);
+int read_dltensor(const DLTensor* from, array* out); /* dlpack.c */
+int read_by_dlpack(PyObject* object, void* stream, array* out); /* dlpack.c */
+int read_by_buffer(PyObject* object, int writes, array* out);   /* buffer.c */
+int read_by_cuda_interface(PyObject* object, array* out);       /* cuda.c */
+int knows_gpu_of_numba(const library* from, int32_t* device);   /* cuda.c */
 /* Of strides, which may be anything. One that is too large wraps round: no array has two numbers so far apart. */
 int64_t times(int64_t a, int64_t b);
 /* Two axes as one. Of shapes that no array has it is a number that the engine refuses: a negative one, or INT64_MAX. */
 int64_t extent_of_both(int64_t a, int64_t b);
-const char* dtype_name(const array* array); /* what a message calls the type */
-const char* type_name(int dtype);           /* the same of a type with a number here; else null */
 
-/* --- arguments.c --- */
+/* --- arguments/arguments.c --- */
 enum { MOST_ARGUMENTS = 40 };
 typedef struct signature {
   const char* function;
@@ -98,12 +106,12 @@ int ready_signature(signature* signature);
  * METH_FASTCALL hands over, the second a tuple and a dictionary. */
 int bind(const signature* signature, PyObject* const* args, Py_ssize_t count, PyObject* names, PyObject** values);
 int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values);
-/* --- foreign_names.c --- */
+/* --- arguments/foreign_names.c --- */
 /* TypeError: the function has no such argument; and what one of that name in other libraries is called here. */
 void raise_no_argument(const char* function, PyObject* name, PyObject* parameters);
 PyObject* no_argument(PyObject* module, PyObject* args);
 
-/* --- numbers.c: numbers and words of arguments. `name` stands in the messages. --- */
+/* --- arguments/numbers.c: numbers and words of arguments. `name` stands in the messages. --- */
 int to_int64(const char* name, PyObject* object, int64_t* out);
 int to_uint64(const char* name, PyObject* object, uint64_t* out);
 int to_float(const char* name, PyObject* object, float* out);
@@ -118,8 +126,13 @@ PyObject* as_flag(PyObject* module, PyObject* args);
 int is_list(PyObject* object); /* Is it a list or a tuple? */
 /* Which of `words` (ends with null) a string is: its index in *out. */
 int to_word(const char* name, PyObject* object, const char* const* words, int* out);
+enum { FLOATS = 3, GEMM_RESULTS, GEMM_TYPES = 6 }; /* how many of the names of types read_dtype takes */
+int read_dtype(const char* name, PyObject* dtype, int count,
+               int32_t* out); /* "float16", numpy.float16, torch.float16 */
+int read_extents(const char* name, PyObject* shape,
+                 array* out); /* a tuple or list; rank is 5 where it is more than 4 */
 
-/* --- call.c: one call of one operation --- */
+/* --- call/call.c: one call of one operation --- */
 /* The options that every function of attention takes, in the order in which they stand in its signature. */
 #define OPTION_NAMES                                                                                               \
   "causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q", \
@@ -193,6 +206,8 @@ void begin(call* call, const char* function, int kind, int32_t pass);
 void end(call* call); /* releases what the call holds; keeps an exception that is set */
 /* Takes an array into the call, and sees that it is of the leader's library and device. */
 array* take(call* call, const char* name, PyObject* object, int writes);
+/* Takes a shape in the place of an array, dense and without memory. FAL_AS_Q: of the type that explain was given. */
+array* take_shape(call* call, const char* name, PyObject* shape, int dtype);
 /* Takes q, k, v, o and their gradients: 4 axes in the call's layout, or packed 3. As the engine's (b, s, h, d). */
 int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
@@ -207,9 +222,18 @@ int has_float_type(const array* a);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
-/* --- options.c, options_arrays.c --- */
+/* --- call/stream.c --- */
+int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
+int follow_stream(call* call, const array* array); /* the run goes to the stream that its arrays are written on */
+int read_stream(call* call, PyObject* stream);     /* before anything is allocated on a GPU */
+void leave_stream(call* call);
+
+/* --- call/options.c, options_arrays.c --- */
 int read_layout(call* call, PyObject* layout); /* before arrays are taken */
 int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
+/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs, whose name *level keeps alive. Nothing of it has
+ * to be in this machine, except that the plan can only run there. */
+int read_target_name(call* call, PyObject* target, PyObject** level);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
@@ -220,7 +244,7 @@ int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b 
 int view_last(const array* from, fal_tensor* out);  /* the last of four axes as all four: those missing have extent 1 */
 int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k) */
 
-/* --- outputs.c --- */
+/* --- call/outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };
 /* Makes an array of the leader's library on its device, dense in the order of its axes, and of the leader's type where
  * `dtype` is FAL_AS_Q. `argument`: which one the caller may give instead, or null. Returns a new reference. */
@@ -231,7 +255,7 @@ PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64
                       fal_tensor* out);
 PyObject* output_lse(call* call, const char* name, PyObject* given, int fill, fal_tensor* out);
 
-/* --- plans.c, run.c --- */
+/* --- call/plans.c, run.c --- */
 typedef struct kept_plan {
   fal_plan* plan;
   int users; /* the cache is one of them, and each run that goes on; the last one frees it */
@@ -241,23 +265,10 @@ void drop_plan(kept_plan* plan);
 PyObject* plan_cache_info(PyObject* module, PyObject* none);
 PyObject* plan_cache_clear(PyObject* module, PyObject* none);
 int run_plan(call* call, const fal_plan* plan);
-int run(call* call); /* plan_for and run_plan */
+int run(call* call); /* plan_for and run_plan; a call with a story is explained instead */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
-/* --- explain.c: a call that is explained and not run --- */
-/* Takes a shape in the place of an array, dense and without memory. FAL_AS_Q: of the type that explain was given. */
-array* take_shape(call* call, const char* name, PyObject* shape, int dtype);
-int explain_instead(call* call);
-
-/* --- stream.c --- */
-PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
-int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
-int follow_stream(call* call, const array* array); /* the run goes to the stream that its arrays are written on */
-int knows_stream_of(const library* from);          /* Can the library be asked for the stream that it works on? */
-int read_stream(call* call, PyObject* stream);     /* before anything is allocated on a GPU */
-void leave_stream(call* call);
-
-/* --- The functions of the module --- */
+/* --- functions/: the functions of the module --- */
 #define FUNCTION(name) PyObject* name(PyObject* module, PyObject* const* args, Py_ssize_t count, PyObject* names)
 FUNCTION(py_attention);
 FUNCTION(py_attention_backward);
@@ -294,7 +305,7 @@ int ready_gemm(void);
 int ready_norm(void);
 int ready_merge(void);
 
-/* --- plan_arguments.c, plan_type.c --- */
+/* --- functions/plan_arguments.c, plan_type.c --- */
 typedef struct plan_arguments {
   fal_attention problem;
   int32_t pass;
@@ -302,15 +313,6 @@ typedef struct plan_arguments {
   PyObject* cpu_level; /* keeps target.cpu_level alive, or null */
   int heads_first;
 } plan_arguments;
-enum { FLOATS = 3, GEMM_RESULTS, GEMM_TYPES = 6 }; /* how many of the names of types read_dtype takes */
-int read_dtype(const char* name, PyObject* dtype, int count,
-               int32_t* out); /* "float16", numpy.float16, torch.float16 */
-/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs, whose name *level keeps alive. Nothing of it has
- * to be in this machine, except that the plan can only run there. */
-int read_target_name(call* call, PyObject* target, PyObject** level);
-int read_extents(const char* name, PyObject* shape,
-                 array* out);        /* a tuple or list; rank is 5 where it is more than 4 */
-PyObject* text_of(const char* text); /* the engine's, or the exception where it is null */
 int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out);
 int ready_plan_arguments(void);
 int add_plan_type(PyObject* module);

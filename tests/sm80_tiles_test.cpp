@@ -25,7 +25,7 @@ using gpu::AttentionTile, gpu::Divisors;
 
 /// Whether query q sees key k, from the arguments alone. This is the definition that the tiles are compared with.
 bool sees(const AttentionArgs& a, std::int64_t s_q, std::int64_t s_k, std::int64_t q, std::int64_t k) {
-  const std::int64_t x = k - q - (a.top_left ? 0 : s_k - s_q);
+  const std::int64_t x = k - q - (a.bottom_right ? s_k - s_q : a.diagonal);
   return 0 <= k && k < s_k && (a.left < 0 || x >= -a.left) && (a.right < 0 || x <= a.right);
 }
 
@@ -174,7 +174,7 @@ AttentionArgs dense(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int
 }
 std::string name(const AttentionArgs& a) {
   return text("b ", a.b, " s_q ", a.s_q, " s_k ", a.s_k, " h ", a.h_q, "/", a.h_k, " group ", a.group, " left ", a.left,
-              " right ", a.right, a.top_left ? " top_left" : "", " splits ", a.splits);
+              " right ", a.right, a.bottom_right ? "" : text(" at ", a.diagonal), " splits ", a.splits);
 }
 
 /// Tries every band on every small size.
@@ -184,12 +184,13 @@ void every_band(std::int64_t h_q, std::int64_t h_k, int group) {
     for (std::int64_t s_k = 0; s_k <= 9; ++s_k)
       for (std::int64_t left = -1; left <= 10; ++left)
         for (std::int64_t right = -1; right <= 10; ++right)
-          for (const bool top_left : {false, true})
+          for (const std::int64_t diagonal : {std::int64_t{-99}, std::int64_t{0}, std::int64_t{3}, std::int64_t{-4}})
             for (const int splits : {1, 2, 3, 7}) {
               AttentionArgs a = dense(1, s_q, s_k, h_q, h_k, group);
               a.left = left;
               a.right = right;
-              a.top_left = top_left;
+              a.bottom_right = diagonal == -99;
+              a.diagonal = a.bottom_right ? 0 : diagonal;
               a.splits = splits;
               set_tiles<kRows>(&a);
               ASSERT_EQ((check<kRows, kKeys>(a)), "") << name(a);

@@ -114,12 +114,13 @@ AttentionBackwardArgs packed(const std::vector<std::int32_t>& cu_q, const std::v
 /// Every band, tile and order of blocks.
 void expect_an_end(AttentionBackwardArgs a, bool overlap) {
   for (const auto& [left, right] : {std::pair{-1, -1}, {-1, 0}, {100, 20}, {0, -1}, {300, 300}}) {
-    for (const bool top_left : {false, true}) {
+    for (const std::int64_t diagonal : {-9999, 0, 150, -220}) {  // -9999: bottom right
       a.left = left;
       a.right = right;
-      a.top_left = top_left;
+      a.bottom_right = diagonal == -9999;
+      a.diagonal = a.bottom_right ? 0 : diagonal;
       for (const int together : {1, 2}) {
-        const std::string band = text("band ", left, " ", right, top_left ? " top left" : "", " together ", together);
+        const std::string band = text("band ", left, " ", right, " at ", diagonal, " together ", together);
         ASSERT_EQ(Turns<64>(a, together).run(overlap), "") << "d 64 " << band;
         ASSERT_EQ(Turns<128>(a, together).run(overlap), "") << "d 128 " << band;
       }

@@ -76,9 +76,11 @@ void check_use(const Options& options, const Given& given) {
   if (kind == Kind::gemm)
     given.refuse({"--b", "--h", "--h-q", "--h-k", "--s", "--s-q", "--s-k", "--d", "--d-v", "--packed", "--scale"},
                  "it has no effect here; the sizes of --op gemm are --batch, --m, --n and --k");
-  if (kind != Kind::attention)
-    given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
-                 "it has no effect here; it is an option of --op " + operation_list(Kind::attention));
+  if (kind != Kind::attention) {
+    const std::string why = "it has no effect here; it is an option of --op " + operation_list(Kind::attention);
+    given.refuse(FeatureOptions::names(true), why);
+    given.refuse({"--bias", "--mask", "--lse"}, why);
+  }
   const std::string no_effect = "it has no effect here; it is an option of --op ";
   if (parse_op(options.op) == Op::attention_backward) given.refuse({"--lse"}, no_effect + name(Op::attention));
   if (parse_op(options.op) != Op::attention_backward)
@@ -129,7 +131,7 @@ Story story_of_sizes(const Options& options, Attention problem, const Target& ta
   const Op op = parse_op(options.op);
   problem.packed = options.packed;
   if (kind_of(op) == Kind::linear) {
-    LinearProblem linear = options.linear.problem(problem, pass_of(op), options.features.scale);
+    LinearProblem linear = options.linear.problem(problem, pass_of(op), options.features.numbers.score.scale);
     linear.packed = options.packed;
     linear.initial_state = linear.final_state = options.states;
     return story_of<LinearAttention>(options, linear, pass_of(op), target);

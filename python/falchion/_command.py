@@ -1,8 +1,7 @@
-"""The falchion command of C++, which a wheel has inside of the package, and the console entry `falchion` that runs it."""
+"""The falchion command of C++, which a wheel has inside of the package."""
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 # What the command does and `python -m falchion` does not.
@@ -19,14 +18,3 @@ def as_a_program() -> None:
     """A closed pipe and Ctrl-C end the process, as they end other programs, and leave no traceback."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def main() -> int:
-    """The console entry: the command, or `python -m falchion` where there is none."""
-    as_a_program()
-    command = path()
-    if command is not None:
-        os.execv(command, ["falchion", *sys.argv[1:]])
-    from falchion.__main__ import main
-
-    return main(sys.argv[1:])

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -39,74 +40,56 @@ inline std::string write(const std::vector<T>& list) {
 }
 
 // --- The fields ----------------------------------------------------------------------------------------------------
-/// Those that attention has in its backward pass alone.
+/// What a line says besides a field of attention's problem, behind it: what a run brings, and of which numbers.
 template <class Any, class F>
-void backward_fields(Any& p, const F& f) {
-  auto& a = p.attention;
-  f("any_order", a.any_order);
-  f("grads", a.grads);
-  f("zero_unused", a.zero_unused);
-  f("frozen", a.frozen);
-  f("grad_lse", a.grad_lse);
-  f("grad_bias", a.grad_bias);
-  f("grad_bias_ones", p.grad_bias);
-  f("grad_alibi", a.grad_alibi);
-  f("grad_alibi_by_batch", p.grad_alibi_by_batch);
-  f("amount_grad", p.data.grad);
-  f("state", p.data.state);
+void beside(Any& p, std::string_view key, const F& f) {
+  if (key == "dropout") {
+    f("dropout_seed", p.seed);
+    f("dropout_offset", p.offset);
+    f("rng_at", p.rng_in_memory);
+    f("origin_b", p.origin.b);
+    f("origin_h", p.origin.h);
+    f("origin_i", p.origin.i);
+    f("origin_j", p.origin.j);
+    f("origin_h_q", p.origin.h_q);
+  } else if (key == "alibi") {
+    f("alibi_by_batch", p.slopes_by_batch);
+  } else if (key == "bias") {
+    f("bias_dtype", p.bias_dtype);
+    f("bias_ones", p.bias);
+    f("bias_data", p.data.bias);
+  } else if (key == "mask") {
+    f("mask_ones", p.mask);
+    f("mask_data", p.data.mask);
+  } else if (key == "grad_bias") {
+    f("grad_bias_ones", p.grad_bias);
+  } else if (key == "grad_alibi") {
+    f("grad_alibi_by_batch", p.grad_alibi_by_batch);
+  } else if (key == "packed") {
+    f("lengths_q", p.lengths_q);
+    f("lengths_k", p.lengths_k);
+  }
 }
 
 template <class Any, class F>
 void attention_fields(Any& p, const F& f) {
-  auto& a = p.attention;
-  f("dtype", a.dtype);
-  f("b", a.b);
-  f("s_q", a.s_q);
-  f("s_k", a.s_k);
-  f("h_q", a.h_q);
-  f("h_k", a.h_k);
-  f("d_qk", a.d_qk);
-  f("d_v", a.d_v);
-  f("left", a.band.left);
-  f("right", a.band.right);
-  f("align", a.band.align);
-  f("offset", a.band.offset);
-  f("scale", a.score.scale);
-  f("softcap", a.score.softcap);
-  f("dropout", a.dropout);
-  f("dropout_seed", p.seed);
-  f("dropout_offset", p.offset);
-  f("rng_at", p.rng_in_memory);
-  f("origin_b", p.origin.b);
-  f("origin_h", p.origin.h);
-  f("origin_i", p.origin.i);
-  f("origin_j", p.origin.j);
-  f("origin_h_q", p.origin.h_q);
-  f("alibi", a.alibi);
-  f("alibi_by_batch", p.slopes_by_batch);
-  f("bias", a.bias);
-  f("bias_dtype", p.bias_dtype);
-  f("bias_ones", p.bias);
-  f("bias_data", p.data.bias);
-  f("mask", a.mask);
-  f("mask_ones", p.mask);
-  f("mask_data", p.data.mask);
-  if (p.pass() == Pass::forward) {
-    f("lse", a.lse);
-    f("row_max", a.row_max);
-    f("probabilities", a.probabilities);
-  } else {
-    backward_fields(p, f);
-  }
-  f("packed", a.packed);
-  f("lengths_q", p.lengths_q);
-  f("lengths_k", p.lengths_k);
-  f("uses_q", a.used_q);
-  f("used_q", p.used_q);
-  f("uses_k", a.used_k);
-  f("used_k", p.used_k);
-  f("uses_first", a.first_k);
-  f("first_k", p.first_k);
+  const bool forward = p.pass() == Pass::forward;
+  const auto field = [&](const char* key, auto& x) {
+    f(key, x);
+    beside(p, key, f);
+  };
+#define FALCHION_FIELD(kind, key, member, option, text) field(#key, p.attention.member);
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
+  if (forward) field(#key, p.attention.member);
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
+  if (!forward) field(#key, p.attention.member);
+#define FALCHION_LENGTHS(key, has, option, text) \
+  f(#has, p.attention.key);                      \
+  f(#key, p.key);
+#include "api/fields.def"
+  if (forward) return;
+  f("amount_grad", p.data.grad);
+  f("state", p.data.state);
 }
 
 template <class Any, class F>

@@ -160,7 +160,7 @@ def test_a_torch_that_cannot_be_imported(
 
 def entry(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """The console entry, as a wheel installs it."""
-    program = "import sys; from falchion._command import main; sys.exit(main())"
+    program = "import sys; from falchion._console import main; sys.exit(main())"
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
 
 

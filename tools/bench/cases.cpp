@@ -4,9 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "plan/plan_data.hpp"
+#include "problem/fields.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 
@@ -32,31 +34,35 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                         norm = {Op::norm};
   const FeatureOptions& f = o.features;
   const BackwardOptions &b = o.backward, none;
-  const Given all[] = {{"--causal", f.causal_given, attention},
-                       {"--window", !f.window.empty(), attention},
-                       {"--align", !f.align_at.empty(), attention},
-                       {"--softcap", f.softcap != 0, attention},
-                       {"--alibi", !f.alibi.empty(), attention},
-                       {"--dropout", !f.dropout.empty(), attention},
-                       {"--lse", o.lse, forward},
-                       {"--any-order", b.any_order, backward},
-                       {"--grads", b.grads != none.grads, backward},
-                       {"--frozen", b.frozen != none.frozen, backward},
-                       {"--zero-unused", b.zero_unused, backward},
-                       {"--grad-lse", b.grad_lse, backward},
-                       {"--grad-bias", b.grad_bias, backward},
-                       {"--grad-alibi", b.grad_alibi, backward},
-                       {"--decay", o.linear.decay != "none", linear},
-                       {"--elu", o.linear.elu, linear},
-                       {"--normalise", o.linear.normalise, linear},
-                       {"--batch, --m, --n, --k", o.gemm.sizes_given(), gemm},
-                       {"--activation", o.gemm.activation != "none", gemm},
-                       {"--bias-n", o.gemm.bias_n, gemm},
-                       {"--residual", o.gemm.residual, gemm},
-                       {"--d-f32", o.gemm.d_f32, gemm},
-                       {"--rows", !o.norm.rows.empty(), norm},
-                       {"--kind", o.norm.kind != NormOptions{}.kind, norm},
-                       {"--add-residual", o.norm.add_residual, norm}};
+  std::vector<Given> all = {{"--causal", f.causal_given, attention},
+                            {"--window", !f.window.empty(), attention},
+                            {"--align", !f.align_at.empty(), attention},
+                            {"--alibi", !f.alibi.empty(), attention},
+                            {"--dropout", !f.dropout.empty(), attention},
+                            {"--lse", o.lse, forward},
+                            {"--grads", b.grads != none.grads, backward},
+                            {"--frozen", b.frozen != none.frozen, backward},
+                            {"--decay", o.linear.decay != "none", linear},
+                            {"--elu", o.linear.elu, linear},
+                            {"--normalise", o.linear.normalise, linear},
+                            {"--batch, --m, --n, --k", o.gemm.sizes_given(), gemm},
+                            {"--activation", o.gemm.activation != "none", gemm},
+                            {"--bias-n", o.gemm.bias_n, gemm},
+                            {"--residual", o.gemm.residual, gemm},
+                            {"--d-f32", o.gemm.d_f32, gemm},
+                            {"--rows", !o.norm.rows.empty(), norm},
+                            {"--kind", o.norm.kind != NormOptions{}.kind, norm},
+                            {"--add-residual", o.norm.add_residual, norm}};
+  each_field(f.numbers, [&](const Field& field, const auto& x) {
+    if constexpr (std::is_same_v<decltype(x), const float&>) {  // linear attention has a scale too
+      if (&x != &f.numbers.score.scale) all.push_back({field.option, x != 0, attention});
+    }
+  });
+  each_field(b.flags, [&](const Field& field, const auto& x) {
+    if constexpr (std::is_same_v<decltype(x), const bool&>) {
+      if (!field.forward) all.push_back({field.option, x, backward});
+    }
+  });
   for (const Given& option : all) {
     const auto has = [&](Op op) { return std::find(option.of.begin(), option.of.end(), op) != option.of.end(); };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
@@ -181,7 +187,7 @@ BenchProblem backward_problem(const BenchOptions& options, Op op, const Attentio
 }
 
 BenchProblem linear_problem(const BenchOptions& options, Op op, const Attention& sizes) {
-  return {op, options.linear.problem(sizes, pass_of(op), options.features.scale)};
+  return {op, options.linear.problem(sizes, pass_of(op), options.features.numbers.score.scale)};
 }
 
 /// What the benchmark knows of a kind of problem. The passes of softmax attention are two kinds here.

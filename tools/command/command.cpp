@@ -43,6 +43,10 @@ void for_each_part(const CLI::results_t& values, const std::string& name, const 
 bool Given::operator()(const std::string& name) const { return app_->get_option(name)->count() > 0; }
 
 void Given::refuse(std::initializer_list<const char*> names, const std::string& why) const {
+  refuse(std::vector<const char*>(names), why);
+}
+
+void Given::refuse(const std::vector<const char*>& names, const std::string& why) const {
   for (const char* name : names)
     if ((*this)(name)) throw UsageError{fmt::format("{}: {}", name, why)};
 }

@@ -23,6 +23,7 @@ class Given {
   bool operator()(const std::string& name) const;  // "--causal"
   /// Throws a UsageError "--causal: WHY" for the first of these that is given.
   void refuse(std::initializer_list<const char*> names, const std::string& why) const;
+  void refuse(const std::vector<const char*>& names, const std::string& why) const;
 
  private:
   const CLI::App* app_;

@@ -61,9 +61,9 @@ Operands Instance::operands() const {
     x.cu_seqlens_q = cu_q.data();
     x.cu_seqlens_k = cu_k.data();
   }
-  if (problem.used_q) x.used_q = used_q.data();
-  if (problem.used_k) x.used_k = used_k.data();
-  if (problem.first_k) x.first_k = first_k.data();
+#define FALCHION_LENGTHS(key, has, option, text) \
+  if (problem.key) x.key = key.data();
+#include "api/fields.def"
   x.rng = rng;
   return x;
 }

@@ -13,7 +13,9 @@ struct Instance {
   Attention problem;
   HostTensor q, k, v, bias, mask;
   std::vector<float> alibi;
-  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
+  std::vector<std::int32_t> cu_q, cu_k;
+#define FALCHION_LENGTHS(key, has, option, text) std::vector<std::int32_t> key;
+#include "api/fields.def"
   Rng rng;
 
   /// The inputs; outputs are set by Outputs::attach.

@@ -4,12 +4,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "command/numbers.hpp"
 #include "command/words.hpp"
 #include "cpu/levels.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "problem/fields.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 
@@ -96,12 +98,25 @@ void FeatureOptions::add_to(Command& command) {
       "--align", &align_at,
       "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ: a corner, or a key",
       "{bottom-right,top-left}");
-  command.number("--scale", &scale, "Factor on q.k; 0: 1/sqrt(d)");
-  command.number("--softcap", &softcap, "s -> softcap * tanh(s / softcap); 0: off");
+  each_field(numbers, [&](const Field& field, auto& x) {
+    if constexpr (std::is_same_v<decltype(x), float&>) {
+      if (&x != &numbers.dropout) command.number(field.option, &x, field.text);
+    }
+  });
   command.text("--alibi", &alibi, "ALiBi slopes, one a query head: a .npy file, or auto (2^(-8 h / heads))",
                "FILE|auto");
   command.text("--dropout", &dropout, "Dropout on the probabilities, the same bits on every backend",
                "P[,SEED[,OFFSET]]");
+}
+
+std::vector<const char*> FeatureOptions::names(bool alone) {
+  std::vector<const char*> out{"--causal", "--window", "--align", "--alibi"};
+  const Attention any;
+  each_field(any, [&](const Field& field, const auto& x) {
+    if (static_cast<const void*>(&x) == &any.score.scale && alone) return;  // linear attention has it too
+    if (field.kind == FieldKind::number) out.push_back(field.option);
+  });
+  return out;
 }
 
 void FeatureOptions::refuse_slopes_from_a_file() const {
@@ -127,7 +142,7 @@ void FeatureOptions::apply(Attention* problem) const {
           "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
     align(align_at, "--align", problem);
   }
-  problem->score = {scale, softcap};
+  problem->score = numbers.score;
   problem->alibi = !alibi.empty();
   if (!dropout.empty()) {
     static_cast<void>(rng());  // so that a bad value is refused also where no random number is drawn
@@ -147,24 +162,22 @@ Rng FeatureOptions::rng() const {
 
 void BackwardOptions::add_to(Command& command) {
   command.group("What the backward pass of attention computes");
-  command.flag("--any-order", &any_order, "Sums of grad_q in any order: the bits differ from run to run");
-  command.choice("--grads", &grads, {"rounded", "f32", "accumulate"},
-                 "Gradients in the type of q, in f32, or in f32 and added to what is there");
-  command.choice("--frozen", &frozen, {"none", "q", "kv", "all"}, "Which gradients are not wanted");
-  command.flag("--zero-unused", &zero_unused, "Rows that belong to no used length get 0");
-  command.flag("--grad-lse", &grad_lse, "With a gradient of the log-sum-exp as an input");
-  command.flag("--grad-bias", &grad_bias, "With the gradient of the bias");
-  command.flag("--grad-alibi", &grad_alibi, "With the gradient of the ALiBi slopes");
+  each_field(flags, [&](const Field& field, auto& x) {
+    using Member = std::remove_reference_t<decltype(x)>;
+    if (field.forward) return;
+    if constexpr (std::is_same_v<Member, bool>) command.flag(field.option, &x, field.text);
+    if constexpr (std::is_same_v<Member, Grads>)
+      command.choice(field.option, &grads, {"rounded", "f32", "accumulate"}, field.text);
+    if constexpr (std::is_same_v<Member, std::uint8_t>)
+      command.choice(field.option, &frozen, {"none", "q", "kv", "all"}, field.text);
+  });
 }
 
 void BackwardOptions::apply(Attention* problem) const {
-  problem->any_order = any_order;
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) problem->member = flags.member;
+#include "api/fields.def"
   problem->grads = grads == "f32" ? Grads::f32 : grads == "accumulate" ? Grads::accumulate : Grads::rounded;
   problem->frozen = frozen == "q" ? 1 : frozen == "kv" ? 2 : frozen == "all" ? 3 : 0;
-  problem->zero_unused = zero_unused;
-  problem->grad_lse = grad_lse;
-  problem->grad_bias = grad_bias;
-  problem->grad_alibi = grad_alibi;
 }
 
 void LinearOptions::add_to(Command& command) {

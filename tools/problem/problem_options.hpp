@@ -38,8 +38,10 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 struct FeatureOptions {
   bool causal_given = false;
   std::string causal, window, align_at, alibi, dropout;
-  float scale = 0, softcap = 0;
+  Attention numbers{};  // its score
 
+  /// Names of these options, and only of those that no other operation has where `alone` says so.
+  static std::vector<const char*> names(bool alone = false);
   void add_to(Command& command);
   bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
   /// Where no tensors are read the slopes do not matter, so their file is not read either.
@@ -52,7 +54,7 @@ struct FeatureOptions {
 
 /// The options that only attention's backward pass has.
 struct BackwardOptions {
-  bool any_order = false, zero_unused = false, grad_lse = false, grad_bias = false, grad_alibi = false;
+  Attention flags{};  // those of this pass
   std::string grads = "rounded", frozen = "none";
 
   void add_to(Command& command);
@@ -62,7 +64,9 @@ struct BackwardOptions {
   bool operator==(const BackwardOptions&) const = default;
 
   static constexpr std::initializer_list<const char*> kNames = {
-      "--any-order", "--grads", "--frozen", "--zero-unused", "--grad-lse", "--grad-bias", "--grad-alibi"};
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) option,
+#include "api/fields.def"
+  };
 };
 
 /// The options that only linear attention has.

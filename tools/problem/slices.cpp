@@ -30,9 +30,9 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
     for (Tensor* t : {&s.operands.q, &s.operands.k, &s.operands.v, &s.operands.o, &s.operands.lse, &s.operands.row_max,
                       &s.operands.probabilities, &s.operands.bias, &s.operands.mask, &s.operands.alibi})
       narrow(t, 0, b, 1);
-    if (x.used_q) s.operands.used_q = x.used_q + b;
-    if (x.used_k) s.operands.used_k = x.used_k + b;
-    if (x.first_k) s.operands.first_k = x.first_k + b;
+#define FALCHION_LENGTHS(key, has, option, text) \
+  if (x.key) s.operands.key = x.key + b;
+#include "api/fields.def"
     s.problem.b = 1;
   }
   for (Tensor* t : {&s.operands.q, &s.operands.o, &s.operands.alibi}) narrow(t, 2, h, heads);

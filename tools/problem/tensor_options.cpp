@@ -121,12 +121,10 @@ void load_lengths(const TensorOptions& options, Instance* x) {
     a.s_q = longest(x->cu_q);
     a.s_k = longest(x->cu_k);
   }
-  a.used_q = !options.used_q.empty();
-  a.used_k = !options.used_k.empty();
-  if (a.used_q) expect_count(x->used_q = read_lengths(options.used_q, "--used-q"), a.b, "--used-q");
-  if (a.used_k) expect_count(x->used_k = read_lengths(options.used_k, "--used-k"), a.b, "--used-k");
-  a.first_k = !options.first_k.empty();
-  if (a.first_k) expect_count(x->first_k = read_lengths(options.first_k, "--first-k"), a.b, "--first-k");
+#define FALCHION_LENGTHS(key, has, option, text) \
+  a.key = !options.key.empty();                  \
+  if (a.key) expect_count(x->key = read_lengths(options.key, option), a.b, option);
+#include "api/fields.def"
 }
 
 }  // namespace
@@ -148,9 +146,20 @@ void require_all(const char* what, std::initializer_list<std::pair<const char*, 
 
 void TensorOptions::check(const Given& given) const {
   if (!this->given())
-    given.refuse({"--layer", "--axes", "--dtype", "--as", "--bias", "--mask", "--cu-seqlens-q", "--cu-seqlens-k",
-                  "--used-q", "--used-k", "--first-k"},
-                 "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
+    given.refuse(
+        {
+            "--layer",
+            "--axes",
+            "--dtype",
+            "--as",
+            "--bias",
+            "--mask",
+            "--cu-seqlens-q",
+            "--cu-seqlens-k",
+#define FALCHION_LENGTHS(key, has, option, text) option,
+#include "api/fields.def"
+        },
+        "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
   if (qkv.empty()) given.refuse({"--layer"}, "it names tensors of --qkv, which is not given");
 }
 
@@ -158,11 +167,12 @@ void TensorOptions::name_files(FileNames* files) const {
   const std::pair<const char*, const std::string*> always[] = {{"--q", &q},     {"--k", &k},       {"--v", &v},
                                                                {"--qkv", &qkv}, {"--bias", &bias}, {"--mask", &mask}};
   for (const auto& [option, path] : always) files->reads(option, *path);
-  const std::pair<const char*, const std::string*> lists[] = {{"--cu-seqlens-q", &cu_q},
-                                                              {"--cu-seqlens-k", &cu_k},
-                                                              {"--used-q", &used_q},
-                                                              {"--used-k", &used_k},
-                                                              {"--first-k", &first_k}};
+  const std::pair<const char*, const std::string*> lists[] = {
+      {"--cu-seqlens-q", &cu_q},
+      {"--cu-seqlens-k", &cu_k},
+#define FALCHION_LENGTHS(key, has, option, text) {option, &key},
+#include "api/fields.def"
+  };
   for (const auto& [option, path] : lists)
     if (ends_with(*path, ".npy")) files->reads(option, *path);
 }
@@ -182,9 +192,8 @@ void TensorOptions::add_to(Command& command) {
   command.group("Lengths (a list as 0,5,9 or a .npy file)");
   command.text("--cu-seqlens-q", &cu_q, "Packed sequences: where each begins in Q, and the end", "LIST");
   command.text("--cu-seqlens-k", &cu_k, "The same in K and V", "LIST");
-  command.text("--used-q", &used_q, "How many queries of each sequence count", "LIST");
-  command.text("--used-k", &used_k, "How many keys of each sequence count", "LIST");
-  command.text("--first-k", &first_k, "Left padding: the first key of each sequence that counts", "LIST");
+#define FALCHION_LENGTHS(key, has, option, help) command.text(option, &key, help, "LIST");
+#include "api/fields.def"
 }
 
 Instance TensorOptions::load(const FeatureOptions& features) const {

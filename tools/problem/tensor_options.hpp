@@ -16,7 +16,9 @@
 namespace falchion::tools {
 
 struct TensorOptions {
-  std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k, used_q, used_k, first_k;
+  std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k;
+#define FALCHION_LENGTHS(key, has, option, text) std::string key;
+#include "api/fields.def"
 
   void add_to(Command& command);
   bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }

@@ -4,11 +4,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
 
 #include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
+#include "problem/fields.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -105,16 +109,15 @@ std::string feature_name(const Attention& a) {
   if (a.band.left < 0 && a.band.right == 0) add(fmt::format("causal{}{}", where.empty() ? "" : "-", where));
   if (a.band.left >= 0 || a.band.right > 0)
     add(fmt::format("window {},{}{}{}", bound(a.band.left), bound(a.band.right), where.empty() ? "" : " ", where));
-  if (a.score.scale != 0) add(fmt::format("scale {:g}", a.score.scale));
-  if (a.score.softcap != 0) add(fmt::format("softcap {:g}", a.score.softcap));
-  if (a.alibi) add("alibi");
-  if (a.bias) add("bias");
-  if (a.mask) add("mask");
-  if (a.dropout != 0) add(fmt::format("dropout {:g}", a.dropout));
-  if (a.packed) add("packed");
-  if (a.used_q) add("used-q");
-  if (a.used_k) add("used-k");
-  if (a.first_k) add("first-k");
+  each_field(a, [&](const Field& field, const auto& x) {
+    if (!field.forward || !field.backward) return;
+    if constexpr (std::is_same_v<decltype(x), const float&>) {
+      if (x != 0) add(fmt::format("{} {:g}", field.word(), x));
+    }
+    if constexpr (std::is_same_v<decltype(x), const bool&>) {
+      if (x) add(field.word());
+    }
+  });
   return out.empty() ? "full" : out;
 }
 
@@ -125,13 +128,19 @@ Json to_json(const Attention& a) { return problem_facts(a).with("features", feat
 std::string feature_name(const BackwardProblem& a) {
   const std::string scores = feature_name(static_cast<const Attention&>(a));
   std::string out = scores == "full" ? "backward" : scores + " backward";
-  if (a.any_order) out += " any-order";
-  if (a.grads != Grads::rounded) out += a.grads == Grads::f32 ? " grads-f32" : " grads-accumulate";
-  if (a.frozen != 0) out += a.frozen == 1 ? " frozen-q" : a.frozen == 2 ? " frozen-kv" : " frozen-all";
-  if (a.zero_unused) out += " zero-unused";
-  if (a.grad_lse) out += " grad-lse";
-  if (a.grad_bias) out += " grad-bias";
-  if (a.grad_alibi) out += " grad-alibi";
+  each_field(static_cast<const Attention&>(a), [&](const Field& field, const auto& x) {
+    if (field.forward) return;
+    const auto add = [&](const std::string& value = "") { out += fmt::format(" {}{}", field.word(), value); };
+    if constexpr (std::is_same_v<decltype(x), const bool&>) {
+      if (x) add();
+    }
+    if constexpr (std::is_same_v<decltype(x), const Grads&>) {
+      if (x != Grads::rounded) add(x == Grads::f32 ? "-f32" : "-accumulate");
+    }
+    if constexpr (std::is_same_v<decltype(x), const std::uint8_t&>) {
+      if (x != 0) add(x == 1 ? "-q" : x == 2 ? "-kv" : "-all");
+    }
+  });
   return out;
 }
 

@@ -102,48 +102,27 @@ int run_forward(const RunOptions& options) {
   return exit_ok;
 }
 
-/// Options that no operation but attention has.
-constexpr std::initializer_list<const char*> kOfAttention = {  // in the order of the help
-    "--q",
-    "--k",
-    "--v",
-    "--qkv",
-    "--layer",
-    "--axes",
-    "--mask",
-    "--cu-seqlens-q",
-    "--cu-seqlens-k",
-    "--used-q",
-    "--used-k",
-    "--first-k",
-    "--causal",
-    "--window",
-    "--align",
-    "--scale",
-    "--softcap",
-    "--alibi",
-    "--dropout",
-    "--lse",
-    "--row-max",
-    "--probabilities",
-    "--progress",
-    "--o",
-    "--grad-o",
-    "--grad-lse",
-    "--grad-q",
-    "--grad-k",
-    "--grad-v",
-    "--grad-bias",
-    "--grad-alibi",
-    "--grads",
-    "--any-order"};
+/// Options that no operation but attention has, in the order of the help.
+std::vector<const char*> names_of_attention() {
+  std::vector<const char*> out = {
+      "--q", "--k", "--v", "--qkv", "--layer", "--axes", "--mask", "--cu-seqlens-q", "--cu-seqlens-k"};
+#define FALCHION_LENGTHS(key, has, option, text) out.push_back(option);
+#include "api/fields.def"
+  for (const char* name : FeatureOptions::names()) out.push_back(name);
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) out.push_back(option);
+#include "api/fields.def"
+  for (const char* name : {"--progress", "--o", "--grad-o", "--grad-q", "--grad-k", "--grad-v", "--grad-lse",
+                           "--grad-bias", "--grad-alibi", "--grads", "--any-order"})
+    out.push_back(name);
+  return out;
+}
 
 /// Refuses options that the pass does not have.
 void check_use(const RunOptions& options, const Given& given) {
   if (!options.dump.empty()) {
     const std::string why = "--dump says all of that itself";
     given.refuse({"--op", "--bias", "--residual", "--dtype", "--as"}, why);
-    given.refuse(kOfAttention, why);
+    given.refuse(names_of_attention(), why);
     given.refuse(GemmRunOptions::kNames, why);
     return given.refuse(NormRunOptions::kNames, why);
   }
@@ -153,7 +132,7 @@ void check_use(const RunOptions& options, const Given& given) {
   if (op != Op::gemm) given.refuse(GemmRunOptions::kNames, why + name(Op::gemm));
   if (op != Op::norm) given.refuse(NormRunOptions::kNames, why + name(Op::norm));
   if (op == Op::gemm || op == Op::norm) {
-    given.refuse(kOfAttention, why + operation_list(Kind::attention));
+    given.refuse(names_of_attention(), why + operation_list(Kind::attention));
     if (op == Op::gemm) {
       given.refuse({"--bias"}, why + operation_list({Op::attention, Op::attention_backward, Op::norm}));
       if (options.gemm.c.empty()) given.refuse({"--beta"}, "it is the factor of --c, which is not given");

@@ -11,8 +11,8 @@
 #include "problem/backward.hpp"
 #include "problem/work.hpp"
 #include "tool.hpp"
-#include "verify/cases.hpp"
-#include "verify/gemm_cases.hpp"
+#include "verify/attention/cases.hpp"
+#include "verify/gemm/cases.hpp"
 #include "verify/paths.hpp"
 
 namespace falchion::tools {

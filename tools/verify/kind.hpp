@@ -1,5 +1,5 @@
-// tools/verify/kind.hpp: what a storm knows of one kind of problem. A new kind adds its file X_kind.cpp and its line in
-// kind.cpp. The passes of softmax attention are two kinds here, because their operands differ.
+// tools/verify/kind.hpp: what a storm knows of one kind of problem. A new kind adds its folder (kind, subject, draw,
+// shrink) and its line in kind.cpp. The passes of softmax attention are two kinds here, because their operands differ.
 #pragma once
 
 #include <memory>

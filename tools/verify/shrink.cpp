@@ -9,13 +9,21 @@
 namespace falchion::tools::storm {
 namespace {
 
+using List = Lengths Problem::*;
+constexpr List kLists[] = {
+    &Problem::lengths_q,
+    &Problem::lengths_k,
+#define FALCHION_LENGTHS(key, has, option, text) &Problem::key,
+#include "api/fields.def"
+};
+
 void drop_sequences(const Problem& from, Steps* steps) {
   const std::int64_t b = from.b();
   const auto cut = [&](std::int64_t begin, std::int64_t end) {
     offer(from, steps, [&](Problem& p) {
       p.change([&](auto& a) { batch_of(a) = b - (end - begin); });
-      for (auto* list : {&p.lengths_q, &p.lengths_k, &p.used_q, &p.used_k, &p.first_k})
-        if (!list->empty()) list->erase(list->begin() + begin, list->begin() + end);
+      for (const List list : kLists)
+        if (!(p.*list).empty()) (p.*list).erase((p.*list).begin() + begin, (p.*list).begin() + end);
     });
   };
   if (b < 2) return;
@@ -25,9 +33,7 @@ void drop_sequences(const Problem& from, Steps* steps) {
 }
 
 void smaller_lengths(const Problem& from, Steps* steps) {
-  using List = std::vector<std::int64_t> Problem::*;
-  for (const List list :
-       {&Problem::lengths_q, &Problem::lengths_k, &Problem::used_q, &Problem::used_k, &Problem::first_k}) {
+  for (const List list : kLists) {
     if ((from.*list).empty()) continue;
     offer(from, steps, [&](Problem& p) {
       for (std::int64_t& n : p.*list) n = n > 1 ? n / 2 : n;

@@ -40,8 +40,7 @@ void check_use(const Options& options, const Given& given) {
   options.tensors.check(given);
   options.where.target();  // what goes with the back end
   require_here(parse_backend(options.where.backend));
-  const std::initializer_list<const char*> features = {"--causal",  "--window", "--align",  "--scale",
-                                                       "--softcap", "--alibi",  "--dropout"};
+  const std::vector<const char*> features = FeatureOptions::names();
   if (!options.problems.empty()) {
     given.refuse({"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--backend", "--level"},
                  "--problem says all of that itself");

@@ -1,0 +1,125 @@
+/* functions/attention.c: attention(...) and varlen(...): the order of the steps of the forward pass. */
+#include "fal.h"
+
+/* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */
+enum { Q, K, V, DENSE_OPTIONS };
+enum { CU_Q = V + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
+enum { RETURN_LSE, OUT, LSE }; /* after the options */
+#define AFTER_OPTIONS "return_lse", "out", "lse", NULL
+static const char* const names[] = {"q", "k", "v", OPTION_NAMES, AFTER_OPTIONS};
+static const char* const packed_names[] = {"q",     "k",     "v",          "cu_seqlens_q", "cu_seqlens_k",
+                                           "max_q", "max_k", OPTION_NAMES, AFTER_OPTIONS};
+static signature dense_signature = {"attention", names, 3, 3, 0, {NULL}};
+static signature packed_signature = {"varlen", packed_names, 4, 5, 0, {NULL}};
+
+int ready_attention(void) { return ready_signature(&dense_signature) && ready_signature(&packed_signature); }
+
+int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  if (!take_bshd(call, "q", q, 0, &operands->q) || !take_bshd(call, "k", k, 0, &operands->k) ||
+      !take_bshd(call, "v", v, 0, &operands->v))
+    return 0;
+  problem->dtype = operands->q.dtype;
+  problem->h_q = operands->q.shape[2];
+  problem->h_k = operands->k.shape[2];
+  problem->d_qk = operands->q.shape[3];
+  problem->d_v = operands->v.shape[3];
+  problem->b = operands->q.shape[0];
+  problem->s_q = operands->q.shape[1];
+  problem->s_k = operands->k.shape[1];
+  return 1;
+}
+
+int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  int64_t count_q = 0;
+  int64_t count_k = 0;
+  if (cu_k == NULL) cu_k = cu_q;
+  if (!take_lengths(call, "cu_seqlens_q", cu_q, &operands->cu_seqlens_q, &count_q)) return 0;
+  if (!take_lengths(call, "cu_seqlens_k", cu_k, &operands->cu_seqlens_k, &count_k)) return 0;
+  if (count_q < 1 || count_q != count_k) {
+    raise_text(FAL_INVALID, call,
+               "cu_seqlens_q has %lld numbers and cu_seqlens_k %lld: both have one more than there are sequences",
+               (long long)count_q, (long long)count_k);
+    return 0;
+  }
+  problem->packed = 1;
+  problem->b = count_q - 1;
+  if (max_k == NULL && cu_k == cu_q) max_k = max_q;
+  return read_longest(call, "max_q", max_q, problem->b, operands->cu_seqlens_q, operands->q.shape[1], &problem->s_q) &&
+         read_longest(call, "max_k", max_k, problem->b, operands->cu_seqlens_k, operands->k.shape[1], &problem->s_k);
+}
+
+/* What both passes read of their options, once q, k, v and the lengths are there. */
+static int read_options(call* call, PyObject* const* options, int same_lengths) {
+  if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
+  if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
+  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
+      !read_score(call, options))
+    return 0;
+  if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
+  return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+}
+
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options) {
+  call->packed = lengths != NULL;
+  if (!read_layout(call, options[LAYOUT]) || !name_stream(call, options[STREAM]) ||
+      !take_qkv(call, qkv[0], qkv[1], qkv[2]))
+    return 0;
+  if (lengths == NULL) return read_options(call, options, 1);
+  return take_packed(call, lengths[0], lengths[1], lengths[2], lengths[3]) &&
+         read_options(call, options, lengths[1] == NULL || lengths[1] == lengths[0]);
+}
+
+/* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
+ * are made here they are 0, and their LSE is that of a row without keys. */
+PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  const fal_tensor* q = &operands->q;
+  const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], operands->v.shape[3]};
+  const int has_gaps = problem->used_q;
+  PyObject *o, *l = NULL, *result = NULL;
+  problem->lse = wants_lse || lse != NULL;
+  o = output_bshd(call, "out", out, shape, FAL_AS_Q, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
+  if (o == NULL) return NULL;
+  if (problem->lse) {
+    l = output_lse(call, "lse", lse, has_gaps ? MINUS_INFINITY : AS_IT_COMES, &operands->lse);
+    if (l == NULL) goto done;
+  }
+  if (!run(call)) goto done;
+  result = wants_lse ? PyTuple_Pack(2, o, l) : Py_NewRef(o);
+done:
+  Py_XDECREF(l);
+  Py_DECREF(o);
+  return result;
+}
+
+/* The steps of both functions; those of packed sequences have four arguments more. */
+static PyObject* forward(const signature* signature, int packed, PyObject* const* args, Py_ssize_t count,
+                         PyObject* names) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** const options = values + (packed ? PACKED_OPTIONS : DENSE_OPTIONS);
+  PyObject** const more = options + OPTIONS;
+  uint8_t wants_lse;
+  call call;
+  if (!bind(signature, args, count, names, values)) return NULL;
+  begin(&call, signature->function, ATTENTION, FAL_FORWARD);
+  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) &&
+      to_flag("return_lse", more[RETURN_LSE], &wants_lse))
+    result = run_forward(&call, wants_lse, more[OUT], more[LSE]);
+  end(&call);
+  return result;
+}
+
+FUNCTION(py_attention) {
+  (void)module;
+  return forward(&dense_signature, 0, args, count, names);
+}
+
+FUNCTION(py_varlen) {
+  (void)module;
+  return forward(&packed_signature, 1, args, count, names);
+}

@@ -1,0 +1,208 @@
+/* functions/plan_arguments.c: the arguments of Plan(...) and explain(...) as a problem and a target. Where a function
+ * of attention takes an array these take a shape, or only the word that there will be one. */
+#include <string.h>
+
+#include "fal.h"
+
+enum { Q, K, V, DTYPE, PLAN_OPTIONS };
+enum {
+  BACKWARD,
+  RETURN_LSE,
+  GRAD_LSE,
+  ANY_ORDER,
+  GRAD_BIAS,
+  GRAD_ALIBI,
+  F32,
+  ACCUMULATE,
+  ZERO_UNUSED,
+  FROZEN,
+  SEQUENCES,
+  MAX_Q,
+  MAX_K,
+  TARGET
+}; /* after the options */
+static const char* const make_names[] = {"q",          "k",          "v",          "dtype",       OPTION_NAMES,
+                                         "backward",   "return_lse", "grad_lse",   "any_order",   "grad_bias",
+                                         "grad_alibi", "f32",        "accumulate", "zero_unused", "frozen",
+                                         "sequences",  "max_q",      "max_k",      "target",      NULL};
+static signature make_signature = {"Plan", make_names, 1, 4, 0, {NULL}};
+
+int ready_plan_arguments(void) { return ready_signature(&make_signature); }
+
+/* A plan of arrays is for the device that they lie on, unless the caller names another target. */
+static void stay_with(call* call, const array* a) {
+  fal_target* target = &call->target;
+  if (target->backend != FAL_BEST || target->sm != 0) return;
+  if (!a->on_gpu)
+    target->backend = FAL_CPU;
+  else if (a->from.by != BY_CUDA_INTERFACE) {
+    target->device = a->device;
+    target->use_device = 1;
+  }
+}
+
+/* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
+static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
+  array a;
+  int ok;
+  memset(&a, 0, sizeof a);
+  a.name = name;
+  a.dtype = FAL_F32;
+  if (!is_list(object)) {
+    if (!read_array(name, object, 0, NULL, &a)) return 0;
+    ok = view_bshd(call, &a, out);
+    stay_with(call, &a);
+    release_array(&a);
+    return ok;
+  }
+  if (!read_extents(name, object, &a) || !view_bshd(call, &a, out)) return 0;
+  out->dtype = 0;
+  return 1;
+}
+
+/* Which optional arrays the runs will bring: True, or an array, which has an axis. */
+static int is_wanted(const char* name, PyObject* option, uint8_t* out) {
+  library from;
+  array a;
+  int rank = 0;
+  const int truth = option == NULL ? 0 : truth_of(option);
+  *out = truth != 0;
+  if (truth != NO_TRUTH) return truth >= 0;
+  if (!library_of(option, &from)) return 0;
+  if (is_list(option)) {
+    rank = 1; /* lengths */
+  } else if (from.by != 0) {
+    if (!read_array(name, option, 0, NULL, &a)) return 0;
+    rank = a.rank;
+    release_array(&a);
+  }
+  if (rank > 0) return 1;
+  PyErr_Format(PyExc_TypeError, "%s must be True where the runs will bring one, False, None or an array", name);
+  return 0;
+}
+
+/* False and 0 say no more than what is not given. */
+static int has_nothing_of_gradients(PyObject* const* more) {
+  static const int of_gradients[] = {GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, F32, ACCUMULATE, ZERO_UNUSED, FROZEN};
+  for (size_t i = 0; i < sizeof of_gradients / sizeof of_gradients[0]; ++i) {
+    PyObject* const value = more[of_gradients[i]];
+    const int truth = value == NULL ? 0 : truth_of(value);
+    if (truth < 0) return 0;
+    if (truth == 0) continue;
+    raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
+               make_names[PLAN_OPTIONS + OPTIONS + of_gradients[i]]);
+    return 0;
+  }
+  return 1;
+}
+
+static int read_flags(call* call, PyObject* const* options, PyObject* const* more) {
+  fal_attention* x = &call->problem.attention;
+  uint8_t backward, lse, f32, accumulate, any_order, zero_unused;
+  int64_t frozen = 0;
+  if (!is_wanted("alibi", options[ALIBI], &x->alibi) || !is_wanted("bias", options[BIAS], &x->bias) ||
+      !is_wanted("mask", options[MASK], &x->mask) || !is_wanted("used_q", options[USED_Q], &x->used_q) ||
+      !is_wanted("used_k", options[USED_K], &x->used_k) || !is_wanted("first_k", options[FIRST_K], &x->first_k))
+    return 0;
+  if (!to_flag("backward", more[BACKWARD], &backward) || !to_flag("return_lse", more[RETURN_LSE], &lse) ||
+      !to_flag("f32", more[F32], &f32) || !to_flag("accumulate", more[ACCUMULATE], &accumulate) ||
+      !to_flag("any_order", more[ANY_ORDER], &any_order) || !to_flag("zero_unused", more[ZERO_UNUSED], &zero_unused))
+    return 0;
+  if (more[FROZEN] != NULL && !to_int64("frozen", more[FROZEN], &frozen)) return 0;
+  call->pass = backward ? FAL_BACKWARD : FAL_FORWARD;
+  x->lse = backward ? 0 : lse;
+  if (!backward) return has_nothing_of_gradients(more);
+  if (lse) {
+    raise_text(FAL_INVALID, NULL, "return_lse is given, but the plan is one of the backward pass, which takes the lse");
+    return 0;
+  }
+  if (frozen < 0 || frozen > 3) {
+    raise_text(FAL_INVALID, NULL, "frozen = %lld: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3",
+               (long long)frozen);
+    return 0;
+  }
+  x->frozen = (uint8_t)frozen;
+  x->any_order = any_order;
+  x->zero_unused = zero_unused;
+  x->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
+  return is_wanted("grad_lse", more[GRAD_LSE], &x->grad_lse) &&
+         is_wanted("grad_bias", more[GRAD_BIAS], &x->grad_bias) &&
+         is_wanted("grad_alibi", more[GRAD_ALIBI], &x->grad_alibi);
+}
+
+/* What a plan does not depend on is no argument of it. */
+static int has_nothing_of_a_run(PyObject* const* options) {
+  static const int of_runs[] = {SEED, OFFSET, STREAM};
+  static const char* const names[] = {"seed", "offset", "stream"};
+  for (int i = 0; i < 3; ++i) {
+    if (options[of_runs[i]] == NULL) continue;
+    PyErr_Format(PyExc_TypeError, "a plan is made without %s: give it to each run of the plan", names[i]);
+    return 0;
+  }
+  return 1;
+}
+
+static int read_packed(call* call, PyObject* const* more) {
+  fal_attention* x = &call->problem.attention;
+  if (!call->packed && (more[MAX_Q] != NULL || more[MAX_K] != NULL)) {
+    raise_text(FAL_INVALID, NULL, "%s is given without sequences, how many packed ones there are",
+               more[MAX_Q] != NULL ? "max_q" : "max_k");
+    return 0;
+  }
+  if (!call->packed) return 1;
+  if (more[MAX_Q] == NULL) {
+    raise_text(FAL_INVALID, NULL, "a plan of packed sequences needs max_q, the longest of them");
+    return 0;
+  }
+  x->packed = 1;
+  if (!to_int64("sequences", more[SEQUENCES], &x->b) || !to_int64("max_q", more[MAX_Q], &x->s_q)) return 0;
+  x->s_k = x->s_q;
+  return more[MAX_K] == NULL || to_int64("max_k", more[MAX_K], &x->s_k);
+}
+
+/* Shapes and options as a problem and a target. */
+static int read_problem(call* call, plan_arguments* out, PyObject* const* values) {
+  PyObject* const* options = values + PLAN_OPTIONS;
+  PyObject* const* more = options + OPTIONS;
+  fal_attention* x = &call->problem.attention;
+  PyObject* const k = values[K] != NULL ? values[K] : values[Q];
+  PyObject* const v = values[V] != NULL ? values[V] : k;
+  fal_tensor shape_q, shape_k, shape_v;
+  int same_lengths;
+  call->packed = more[SEQUENCES] != NULL;
+  if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
+      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[LAYOUT]) ||
+      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
+      !read_shape(call, "v", v, &shape_v))
+    return 0;
+  x->dtype = shape_q.dtype;
+  if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;
+  if (x->dtype == 0) {
+    raise_text(FAL_INVALID, NULL, "a plan made from shapes needs dtype: float32, float16 or bfloat16");
+    return 0;
+  }
+  x->b = shape_q.shape[0];
+  x->s_q = shape_q.shape[1];
+  x->s_k = shape_k.shape[1];
+  x->h_q = shape_q.shape[2];
+  x->h_k = shape_k.shape[2];
+  x->d_qk = shape_q.shape[3];
+  x->d_v = shape_v.shape[3];
+  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, options)) return 0;
+  same_lengths = x->s_q == x->s_k && !x->packed && !x->used_q && !x->used_k && !x->first_k;
+  return read_band(call, options, same_lengths);
+}
+
+int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out) {
+  PyObject* values[MOST_ARGUMENTS];
+  call call;
+  memset(out, 0, sizeof *out);
+  if (!bind_tuple(&make_signature, args, keywords, values)) return 0;
+  begin(&call, "Plan", ATTENTION, FAL_FORWARD);
+  if (!read_problem(&call, out, values)) return 0;
+  out->pass = call.pass;
+  out->problem = call.problem.attention;
+  out->target = call.target;
+  out->heads_first = call.heads_first;
+  return 1;
+}

@@ -1,0 +1,76 @@
+// tools/verify/attention/inputs.hpp: the inputs that both passes of attention have: where they lie in the image, and
+// their numbers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "verify/contents.hpp"
+#include "verify/draw.hpp"
+#include "verify/image.hpp"
+#include "verify/problem.hpp"
+
+namespace falchion::tools::storm {
+
+class AttentionInputs {
+ public:
+  explicit AttentionInputs(const Problem& problem);
+
+  /// Adds the inputs to the image, which is not yet allocated.
+  void lay_out(Image* image);
+  /// Makes the numbers.
+  void fill();
+  /// Writes the numbers into the image, which is allocated.
+  void write(std::byte* base) const;
+
+  /// The inputs in a copy of the image. What else an operand list has stays empty.
+  Operands operands(const std::byte* base) const;
+  /// The same numbers for the definition, dense and in f32. `base` is the image, for masks and lengths.
+  Operands reference_operands(const std::byte* base) const;
+
+  /// Puts NaN into the rows of x that belong to no sequence. They are those of the axis `rows`, where the axis 0 is the
+  /// batch. Rows that share memory are left alone.
+  void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1) const;
+  /// The numbers of stream n of this problem.
+  std::uint64_t stream(std::uint64_t n) const { return random_bits(p_.data.seed, n); }
+  /// 1 when packed, where all sequences lie in one batch entry.
+  std::int64_t batch() const { return batch_; }
+  std::int64_t q_rows() const { return q_rows_; }
+  std::int64_t k_rows() const { return k_rows_; }
+  /// The shape (b, h_q, s_q, s_k) with extents of 1 along the axes of the broadcast.
+  Contents::Shape scores(const Broadcast& broadcast) const;
+
+ private:
+  struct Array {
+    const char* name;
+    std::size_t offset = 0;
+    std::vector<std::int32_t> data{};
+  };
+  /// f(array) for each; `self` is one of us, const or not.
+  template <class Self, class F>
+  static void each_array(Self& self, const F& f) {
+    f(self.cu_q_);
+    f(self.cu_k_);
+#define FALCHION_LENGTHS(key, has, option, text) f(self.key##_);
+#include "api/fields.def"
+  }
+
+  void fill_scores();
+  void fill_bias();
+  void fill_mask();
+  void fill_slopes();
+  void plant();
+
+  const Problem p_;
+  const Attention a_;
+  std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
+  Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_;
+  std::size_t rng_at_ = 0;
+  Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"};
+#define FALCHION_LENGTHS(key, has, option, text) Array key##_{#key};
+#include "api/fields.def"
+  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
+};
+
+}  // namespace falchion::tools::storm

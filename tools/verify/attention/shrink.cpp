@@ -1,0 +1,52 @@
+// tools/verify/attention/shrink.cpp: what may be simpler in a problem of softmax attention.
+#include "problem/fields.hpp"
+#include "verify/shrink_steps.hpp"
+
+namespace falchion::tools::storm {
+
+void simplify_attention(const Problem& from, Steps* steps) {
+  using enum FieldKind;
+  each_field(from.attention, [&](const Field& field, const auto&) {
+    const bool is_feature =
+        field.kind == tensor || field.kind == output || field.kind == lengths || field.kind == number;
+    if (field.forward && is_feature) offer(from, steps, [&](Problem& p) { reset(&p.attention, field); });
+  });
+  if (from.attention.packed && from.attention.b > 0)
+    offer(from, steps, [](Problem& p) {
+      for (auto* side : {&p.lengths_q, &p.lengths_k}) side->resize(1);
+      p.attention.packed = false;
+      p.attention.b = 1;
+      p.attention.s_q = p.lengths_q[0];
+      p.attention.s_k = p.lengths_k[0];
+    });
+  offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
+  offer(from, steps, [](Problem& p) { p.origin = {}; });
+  offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
+  offer(from, steps, [](Problem& p) { p.attention.band = {}; });
+  offer(from, steps, [](Problem& p) { p.attention.band.left = Band::unbounded; });
+  offer(from, steps, [](Problem& p) { p.attention.band.align = Align::bottom_right; });
+  offer(from, steps, [](Problem& p) { p.attention.band.right = Band::unbounded; });
+  offer(from, steps, [](Problem& p) { p.bias = {}; });
+  offer(from, steps, [](Problem& p) { p.mask = {}; });
+  offer(from, steps, [](Problem& p) { p.bias_dtype = DType::f32; });
+  offer(from, steps, [](Problem& p) { p.attention.h_q = p.attention.h_k; });
+  if (from.attention.h_k > 0) {
+    const std::int64_t group = from.attention.h_q / from.attention.h_k;
+    for (const std::int64_t heads : {std::int64_t{1}, from.attention.h_k / 2})
+      if (heads > 0)
+        offer(from, steps, [&](Problem& p) {
+          p.attention.h_k = heads;
+          p.attention.h_q = heads * group;
+        });
+    for (const std::int64_t g : {std::int64_t{1}, group / 2, group - 1})
+      if (g > 0) offer(from, steps, [&](Problem& p) { p.attention.h_q = p.attention.h_k * g; });
+  }
+  smaller(from, steps, 0, [](Problem& p) -> std::int64_t& { return p.attention.s_q; });
+  smaller(from, steps, 0, [](Problem& p) -> std::int64_t& { return p.attention.s_k; });
+  smaller(from, steps, 1, [](Problem& p) -> std::int64_t& { return p.attention.d_qk; });
+  smaller(from, steps, 1, [](Problem& p) -> std::int64_t& { return p.attention.d_v; });
+  smaller(from, steps, 0, [](Problem& p) -> std::int64_t& { return p.attention.band.left; });
+  smaller(from, steps, 0, [](Problem& p) -> std::int64_t& { return p.attention.band.right; });
+}
+
+}  // namespace falchion::tools::storm
