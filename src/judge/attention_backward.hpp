@@ -25,8 +25,8 @@ bool unseen_may_reach(const Attention& problem, const Operands& x, Gradient whic
 
 class GradientReference {
  public:
-  /// x are operands in the host's memory, with o and lse. Its inputs must not change while this object lives. Of its
-  /// outputs only the shapes count and, where gradients are added to what is there, what they hold now.
+  /// x are operands in the host's memory, with o and lse. Its inputs must not change while this object lives. Of
+  /// its outputs only the shapes are read and, with Grads::accumulate, their current contents.
   GradientReference(const Attention& problem, const Operands& x);
 
   bool has(Gradient which) const;
