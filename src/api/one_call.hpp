@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "api/data_of.hpp"
 #include "api/lengths.hpp"
 #include "api/operand_list.hpp"
 #include "api/run.hpp"
@@ -177,10 +178,10 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
     target.backend = backend_of_host(operation_of(problem, pass), problem.dtype, target);
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
-  const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
+  const cuda::OnDevice device(data_of(*plan)->gpu.ordinal);  // its workspace is allocated there
   if (!device.status()) return device.status();
-  if (is_gpu(plan->data()->backend)) return run_once_on_gpu(*plan, operands, stream);
-  if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *plan->data());
+  if (is_gpu(data_of(*plan)->backend)) return run_once_on_gpu(*plan, operands, stream);
+  if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *data_of(*plan));
   if (Status status = check_lengths_of_host(problem, operands); !status) return status;
   return cache.run(*plan, operands, stream);
 }
