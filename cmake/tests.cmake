@@ -141,9 +141,12 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON3)
+      falchion_script(house.pages LABEL fast
+        COMMAND ${FALCHION_PYTHON3} ${tests}/pages_test.py $<TARGET_FILE:falchion_command>)
       falchion_script(layout.browser LABEL fast
         COMMAND ${FALCHION_PYTHON3} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
     endif()
+    falchion_script(house.demo LABEL fast COMMAND ${tests}/demo_test.sh ${PROJECT_BINARY_DIR})
     falchion_script(layout.pictures LABEL fast
       COMMAND ${PROJECT_SOURCE_DIR}/docs/img/layouts/make.sh --check $<TARGET_FILE:falchion_command>)
   endif()
@@ -155,6 +158,9 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     falchion_script(house.levels LABEL fast COMMAND ${tests}/levels_test.sh $<FILTER:${objects},INCLUDE,generated/variants/>)
   endif()
   if(TARGET falchion_shared)
+    if(FALCHION_PYTHON3)
+      falchion_script(house.fields LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/fields_test.py $<TARGET_FILE:falchion_shared>)
+    endif()
     falchion_script(house.exports LABEL fast COMMAND ${tests}/exports_test.sh $<TARGET_FILE:falchion_shared>)
     if(FALCHION_INSTALL)
       if(TARGET falchion_command)

@@ -7,24 +7,33 @@ find_package(fmt REQUIRED)
 set(falchion_fmt $<IF:$<BOOL:${FALCHION_STATIC_RUNTIME}>,fmt::fmt-header-only,fmt::fmt>)
 find_package(nlohmann_json REQUIRED)
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp tools/verify/*/*.cpp)
-list(FILTER tool_sources EXCLUDE REGEX "/tools/main\\.cpp$")
-add_library(falchion_tools STATIC ${tool_sources})
-target_link_libraries(falchion_tools PUBLIC falchion_layout falchion_io falchion_judge falchion_internal CLI11::CLI11
+list(FILTER tool_sources EXCLUDE REGEX "/tools/main(_demo)?\\.cpp$")
+set(demo_sources ${tool_sources})
+list(FILTER demo_sources INCLUDE REGEX "/tools/((demo|explain|info)|(command|measure|picture|problem)/[a-z_]+)\\.cpp$")
+list(REMOVE_ITEM tool_sources ${demo_sources})
+# What `./dev demo` builds of the tools. Everything else needs it too.
+add_library(falchion_demo_tools STATIC ${demo_sources})
+target_link_libraries(falchion_demo_tools PUBLIC falchion_io falchion_judge falchion_internal CLI11::CLI11
   ${falchion_fmt} nlohmann_json::nlohmann_json PRIVATE falchion_warnings falchion_openmp)
-target_include_directories(falchion_tools PUBLIC tools)
-# The command is a third of what `./dev demo` compiles in a fresh clone. With -O1 a file takes 0.6 of the time, and the
+target_include_directories(falchion_demo_tools PUBLIC tools)
+add_library(falchion_tools STATIC ${tool_sources})
+target_link_libraries(falchion_tools PUBLIC falchion_demo_tools falchion_layout PRIVATE falchion_warnings falchion_openmp)
+# With -O1 a file takes 0.6 of the time, and the
 # command waits for the library. What measures, or fills tensors for storms, is optimised as the library is; what parses
 # the command line, once a run, is not optimised, because CLI11 in it takes the compiler longest of all.
+target_compile_options(falchion_demo_tools PRIVATE $<$<CONFIG:Release>:-O1>)
 target_compile_options(falchion_tools PRIVATE $<$<CONFIG:Release>:-O1>)
 set_source_files_properties(tools/measure/peak.cpp tools/measure/measure_gpu.cpp tools/problem/tensors.cpp
   tools/ladder/gemm_problem.cpp tools/verify/contents.cpp tools/verify/image.cpp tools/verify/storage.cpp PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
-set_source_files_properties(tools/main.cpp tools/command/command.cpp tools/command/completion.cpp PROPERTIES
+set_source_files_properties(tools/command/start.cpp tools/command/command.cpp tools/command/completion.cpp PROPERTIES
   COMPILE_OPTIONS $<$<CONFIG:Release>:-O0>)
 
 add_executable(falchion_command tools/main.cpp)
 set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
 target_compile_options(falchion_command PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(falchion_command PRIVATE falchion_tools falchion_warnings falchion_openmp)
+add_executable(falchion_demo EXCLUDE_FROM_ALL tools/main_demo.cpp)
+target_link_libraries(falchion_demo PRIVATE falchion_demo_tools falchion_warnings falchion_openmp)
 if(SKBUILD)  # As the library of a wheel. auditwheel puts libfmt beside libgomp: so the objects are those of other builds.
   target_sources(falchion_command PRIVATE tools/wheel/arc4random.c)
   target_link_options(falchion_command PRIVATE -static-libstdc++ -Wl,--gc-sections,--exclude-libs,libstdc++.a -s)

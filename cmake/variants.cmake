@@ -1,7 +1,7 @@
 # Reads src/variants.def, keeps the variants that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: VARIANT(op, backend, level, dtype, d).
 # FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, and native what this machine's CPU runs, as
-# falchion_keep_templates and falchion_keep_native below say.
+# falchion_keep_templates and falchion_keep_native below say; native REGEX: of these what the regex matches.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
 # falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
@@ -90,7 +90,7 @@ function(falchion_keep_templates lines out)
 endfunction()
 
 # Of `lines`, the variants that the CPU of this machine can run: those of generic and of each level whose flag
-# /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
+# /proc/cpuinfo has, and no GPU's. `./dev demo` builds the ones of attention in bf16.
 function(falchion_keep_native lines out)
   set(flags "")
   if(EXISTS /proc/cpuinfo)
@@ -117,8 +117,13 @@ set(variants "")
 set(variant_count 0)
 set(skipped "")
 file(STRINGS ${variants_def} lines REGEX "^VARIANT\\(")
-if(FALCHION_VARIANTS STREQUAL "native")
+if(FALCHION_VARIANTS MATCHES "^native( .+)?$")
+  set(of_native "${CMAKE_MATCH_1}")
   falchion_keep_native("${lines}" lines)
+  if(of_native)
+    string(STRIP "${of_native}" of_native)
+    falchion_keep_matching("${lines}" "${of_native}" lines)
+  endif()
 elseif(FALCHION_VARIANTS STREQUAL "templates")
   falchion_keep_templates("${lines}" lines)
 elseif(NOT FALCHION_VARIANTS STREQUAL "")

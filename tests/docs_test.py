@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # tests/docs_test.py: checks that what documents, comments and scripts name is there: files and folders, the targets of
 # links, tests by their name ("Suite.Name"), what is cited from a document (docs/x.md, "its words"), and in documents also
-# the words in backticks that look like names of code. CHANGELOG.md may speak of what is gone. Then texts with one fault
-# each are checked, to see that each fault is found.
+# the words in backticks that look like names of code. CHANGELOG.md may speak of what is gone. docs/environment.md must
+# have a row for each variable of the environment that is read. Then texts with one fault each are checked, to see that
+# each fault is found.
 #
 # It does not see a Suite.Name whose whole suite is gone, nor suites in ctest's regular expressions, nor /* */ comments.
 # And a word counts as there if a comment alone has it.
@@ -23,6 +24,10 @@ PLANNED_FILES = set()
 PLANNED_WORDS = {"k_scale", "v_scale"}
 # These words are not ours: a counter of ncu, an instruction of PTX, and CuTe's rule for names.
 FOREIGN_WORDS = {"l1tex__data_bank_reads", "commit_group", "tXyY"}
+
+
+# In the tables of these pages the first column has another library's names.
+PAGES_OF_OTHERS = {"docs/python_coming_from.md"}
 
 
 class Tree:
@@ -130,14 +135,38 @@ def faults_of_words(tree, line):
                 yield f"nothing is named {word}"
 
 
-def faults_of_contract(tree, line):
-    """Checks the last column of docs/contract.md's tables, where names of tests may stand without their suite."""
-    if not line.startswith("| ") or line.count(" | ") < 2:
-        return
-    names = {name for test in tree.tests for name in test}
-    for name in re.findall(r"(?<!\.)\b[A-Z]\w*[a-z0-9][A-Z]\w*\b", line.rsplit(" | ", 1)[1]):
-        if name not in names:
-            yield f"there is no test {name}"
+# Rules of docs/contract.md about what is not offered, which no test can show.
+RULES_WITHOUT_TESTS = {"Sinks, page tables", "Backward: gradients of gradients"}
+
+
+def faults_of_contract(tree, text):
+    """Checks the rules of docs/contract.md: each has a heading of its own, by which messages cite it, and below it the names
+    of its tests, where they may stand without their suite."""
+    names, headings, line = {name for test in tree.tests for name in test}, set(), 1
+    for part in re.split(r"^(?=##)", text, flags=re.MULTILINE):
+        if part.startswith("### "):
+            heading = part.split("\n")[0][4:]
+            anchor = min(anchors_of("# " + heading))
+            if anchor in headings:
+                yield line, f"another rule has the heading {heading}"
+            headings.add(anchor)
+            tests = re.search(r"^Tests: ((?:.+\n?)+)", part, re.MULTILINE)
+            if not tests and heading not in RULES_WITHOUT_TESTS:
+                yield line, f"the rule {heading} names no test"
+            at = line + part.count("\n", 0, tests.start()) if tests else line
+            for name in re.findall(r"(?<!\.)\b[A-Z]\w*[a-z0-9][A-Z]\w*\b", tests[1] if tests else ""):
+                if name not in names:
+                    yield at, f"there is no test {name}"
+        elif re.search(r"^\| case \|", part, re.MULTILINE):
+            yield line, "a rule is a heading with its text and its tests, and no row of a table"
+        line += part.count("\n")
+
+
+def faults_of_rules_cited(tree, text):
+    """Checks what messages and comments cite: contract.md#row-that-sees-no-key."""
+    for anchor in re.findall(r"contract\.md#([\w-]+)", text):
+        if anchor not in anchors_of(tree.text("docs/contract.md")):
+            yield f"docs/contract.md has no rule #{anchor}"
 
 
 def faults_of_tests(tree, line):
@@ -157,11 +186,15 @@ def faults_in(tree, file, text):
         found += [(number, fault) for fault in faults_of_tests(tree, line)]
     if file.endswith(".md"):
         for number, line in prose_of(file, without_code_blocks(text)):
+            if file in PAGES_OF_OTHERS:
+                line = re.sub(r"^\|.*?\|", "|", line)
             found += [(number, fault) for fault in (*faults_of_links(file, line, text), *faults_of_words(tree, line))]
     found += faults_of_citations(tree, file, text)
     if file == "docs/contract.md":
-        for number, line in prose_of(file, text):
-            found += [(number, fault) for fault in faults_of_contract(tree, line)]
+        found += faults_of_contract(tree, text)
+    if "contract.md#" in text:
+        for number, line in enumerate(text.split("\n"), 1):
+            found += [(number, fault) for fault in faults_of_rules_cited(tree, line)]
     return [f"{file}:{number}: {fault}" for number, fault in dict.fromkeys(sorted(found))]
 
 
@@ -170,6 +203,35 @@ def is_checked(file):
         return False
     endings = (".md", ".cpp", ".hpp", ".cu", ".cuh", ".h", ".py", ".sh", ".cmake", ".def", ".in")
     return file.endswith(endings) or file in ("dev", ".ci/run", "CMakeLists.txt")
+
+
+READS_OF_ENVIRONMENT = (r'(?:getenv|environment|var|var_os|environ\.get)\("(FALCHION_\w+)"|environ\["(FALCHION_\w+)"\]',  # code
+                        r"\$\{(FALCHION_\w+):?[-+]|\$(FALCHION_\w+)|ENV\{(FALCHION_\w+)\}")  # scripts; CMake
+
+
+def variables_read(file, text):
+    """The variables FALCHION_X of the environment that a file reads. In a script an assignment makes it its own."""
+    is_script = file.endswith((".sh", ".cmake", "CMakeLists.txt")) or file in ("dev", ".ci/run")
+    found = {name for names in re.findall(READS_OF_ENVIRONMENT[is_script], text) for name in names if name}
+    return found - set(re.findall(r"^ *(?:local )?(FALCHION_\w+)=(?!\$\{)", text, re.MULTILINE))
+
+
+def faults_of_environment(read, page):
+    """Checks docs/environment.md, whose tables have one row for each variable. `read` are those that the code reads."""
+    told = set(re.findall(r"^\| `(FALCHION_\w+)` \|", page, re.MULTILINE))
+    return [f"docs/environment.md: {name} is read and has no row there" for name in sorted(read - told)] + [
+        f"docs/environment.md: nothing reads {name}" for name in sorted(told - read)]
+
+
+def all_faults_of_environment(tree):
+    files = [f for f in tree.files if not f.startswith(("tests/", "docs/")) and not f.endswith((".md", ".json", ".safetensors"))]
+    read = {name for file in files for name in variables_read(file, tree.text(file))}
+    page = tree.text("docs/environment.md")
+    if [f for f in faults_of_environment(read | {"FALCHION_NEW"}, page) if "FALCHION_NEW is read" in f] == []:
+        yield "tests/docs_test.py checks itself and fails: it does not find a variable without a row"
+    if variables_read("a.cpp", 'std::getenv("FALCHION_A")') | variables_read("b.sh", "x=${FALCHION_B:-1}") != {"FALCHION_A", "FALCHION_B"}:
+        yield "tests/docs_test.py checks itself and fails: it does not see what is read"
+    yield from faults_of_environment(read, page)
 
 
 def built_already(tree):
@@ -190,23 +252,30 @@ EXAMPLES = (
     ("docs/x.md", "checked by Contract.NothingOfTheKind", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '// as docs/contract.md, "head dims",\n', ""),
     ("src/x.cpp", '// as docs/contract.md, "nothing\n// of the kind"', "docs/contract.md does not say 'nothing of the kind'"),
-    ("docs/contract.md", "| a | b | NothingOfTheKind |", "there is no test NothingOfTheKind"),
+    ("docs/contract.md", "### A rule\nTests: NothingOfTheKind", "there is no test NothingOfTheKind"),
+    ("docs/contract.md", "### A rule\nits text", "the rule A rule names no test"),
+    ("docs/contract.md", "### A rule\nTests: Docs\n### A rule\nTests: Docs", "another rule has the heading A rule"),
+    ("docs/contract.md", "| case | rule | test |", "a rule is a heading with its text and its tests, and no row of a table"),
+    ("src/x.cpp", 'return "see docs/contract.md#nothing";', "docs/contract.md has no rule #nothing"),
+    ("src/x.cpp", 'return "see docs/contract.md#row-that-sees-no-key";', ""),
     ("src/x.cpp", "int x;  // as in blocks/nothing.hpp", "there is no blocks/nothing.hpp"),
     ("bench/x.sh", "run 'Contract.NothingOfTheKind'", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '#include "blocks/nothing.hpp"', ""),
     ("docs/x.md", "src/plan/work.{cpp,hpp}, tests/X_test.cpp, `Contract.HeadDims`", ""),
+    ("docs/python_coming_from.md", "| `their_name` | `attention` |", ""),
+    ("docs/python_coming_from.md", "| `attention` | `their_name` |", "nothing is named their_name"),
     ("docs/x.md", "# A heading\nin [map](map.md#the-one-place-for-each-change) and [here](#a-heading)", ""),
 )
 
 
 def main():
     tree = Tree()
-    faults = built_already(tree)
+    faults = built_already(tree) + list(all_faults_of_environment(tree))
     for file in filter(is_checked, tree.files):
         faults += faults_in(tree, file, tree.text(file))
     for file, text, fault in EXAMPLES:
         found = faults_in(tree, file, text)
-        if found != ([f"{file}:1: {fault}"] if fault else []):
+        if [re.sub(r":\d+:", ":", f, count=1) for f in found] != ([f"{file}: {fault}"] if fault else []):
             faults.append(f"tests/docs_test.py checks itself and fails: in {text!r} it must find {fault!r}, "
                           f"but it finds {found}")
     if faults:

@@ -322,6 +322,14 @@ TEST_F(LayoutTool, SvgIsWellFormedAndHasACellACoordinate) {
   EXPECT_FALSE(has(answer("table '(1024,2048)' --format svg").out, "class=\"labels\"")) << "a heat map has no text";
 }
 
+TEST_F(LayoutTool, ARowOfCellsIsALineOfTheSvg) {
+  // A line each for 8 rows of cells, 8 rows of labels, the numbers of the rows, those of the columns, and 15 around
+  // them.
+  EXPECT_EQ(count(answer("table '(8,64):(64,1)' --format svg").out, "\n"), 8u + 8u + 2u + 15u);
+  EXPECT_EQ(count(answer("table '(8,128):(128,1)' --format svg").out, "\n"), 8u + 8u + 2u + 15u);
+  EXPECT_EQ(count(answer("table '(16,64):(64,1)' --format svg").out, "\n"), 16u + 16u + 2u + 15u);
+}
+
 TEST_F(LayoutTool, LatexIsCutesAndJsonHasTheOffsets) {
   EXPECT_EQ(answer("table '(1,2):(2,1)' --format latex").out,
             "% Layout: (_1,_2):(_2,_1)\n"

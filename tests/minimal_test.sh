@@ -21,7 +21,9 @@ try() {  # a name, the compilers of C and C++
   for program in "$dir"/{one_call,plan,thread_pool}; do
     [[ -x $program ]] || { echo "$program was not built"; exit 1; }
   done
-  if [[ -x $dir/cuda_graph ]]; then "$dir/cuda_graph" | tail -1 || ((PIPESTATUS[0] == 77)); else echo "cuda_graph skipped: no CUDA toolkit is here"; fi
+  for program in "$dir"/{gpu_hello,cuda_graph}; do
+    if [[ -x $program ]]; then "$program" | tail -1 || ((PIPESTATUS[0] == 77)); else echo "${program##*/} skipped: no CUDA toolkit is here"; fi
+  done
 }
 try default "${CC:-cc}" "${CXX:-c++}"
 if command -v clang >/dev/null && command -v clang++ >/dev/null; then try clang clang clang++; fi

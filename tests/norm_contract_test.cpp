@@ -316,5 +316,23 @@ TEST(NormContract, TheSumIsNotRoundedBeforeItIsNormalised) {
   });
 }
 
+/// 3e38 and 3e38 are numbers of f32 and of bf16, and their sum is past both: an Inf in a row that has no other.
+TEST(NormContract, ASumPastF32) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    if (dtype == DType::f16) return;
+    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      const Norm terms{.kind = kind, .residual = true, .residual_out = true, .rstd = true};
+      NormInstance x = make_norm_instance({"x", 1, 3, 1, d, terms}, dtype);
+      x.x.set(0, 1, 0, d / 2, -3e38F);
+      x.residual.set(0, 1, 0, d / 2, -3e38F);
+      ASSERT_TRUE(run(path.target(), x));
+      EXPECT_TRUE(matches(x, x));
+      EXPECT_EQ(x.residual_out.get(0, 1, 0, d / 2), -kInf);
+      EXPECT_TRUE(std::isnan(x.y.get(0, 1, 0, d / 2)));
+      if (kind == NormKind::rms) EXPECT_EQ(x.y.get(0, 1, 0, 0), 0);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace falchion::testing

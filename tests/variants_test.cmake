@@ -32,6 +32,7 @@ expect("attention_forward" INCLUDES "attention_forward, cpu" EXCLUDES linear gem
 expect("cpu avx2 f32" INCLUDES "norm, cpu, avx2, f32" EXCLUDES avx512 bf16)
 expect("cpu avx2 f32 0" INCLUDES "cpu, avx2, f32")
 expect("^norm.*" INCLUDES "norm, cpu, avx2" "norm, sm80" EXCLUDES gemm attention)
+expect("attention_forward cpu [a-z0-9]+ bf16" INCLUDES "cpu, avx2, bf16" EXCLUDES f32 linear backward sm90)  # ./dev demo
 expect("sm[0-9]+|cpu (generic|avx2)[ ]" INCLUDES "sm90" "sm80" "cpu, avx2" EXCLUDES avx512 amx)
 
 # Those that presets, scripts and documents name.

@@ -33,15 +33,18 @@ class Picture:
         self.add(f'<path d="M{x0:g} {y0:g}L{x1:g} {y1:g}" stroke="{colour}" stroke-width="{width}" fill="none" '
                  f'marker-end="url(#head)"/>')
 
-    def save(self, name):
+    def document(self):
         head = ('<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
                 f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{INK}"/></marker></defs>')
         body = "\n".join(self.parts)
-        (HERE / name).write_text(
+        return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
             f'height="{self.height}" font-family="system-ui,sans-serif" fill="{INK}" role="img">\n'
             f'<title>{self.title}</title>\n{head}\n<rect width="{self.width}" height="{self.height}" fill="#fff"/>\n'
             f'{body}\n</svg>\n')
+
+    def save(self, name):
+        (HERE / name).write_text(self.document())
 
 
 def traffic():

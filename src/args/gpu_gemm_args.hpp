@@ -20,7 +20,7 @@ struct GemmArgs : GemmCall {
   bool d_boxes = false;                   // sm90: TMA can store d and load c and residual, all of the type of a
   bool plain = false;                     // so it is, and d is alpha times the sums
   std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
-  int band = 1;                           // tiles are numbered in bands so many tiles high
+  int band = 1;                           // height of a rasterisation band, in tiles (for L2 reuse)
   std::int64_t whole = 0;                 // the first tiles, of the whole batch, whose k is not cut
   // By the tiles of an entry, those of a band, the height of a band and of the last one, and the tiles that are cut.
   Divisor by_entry, by_band, by_height, by_last_height, by_cut;
@@ -47,7 +47,7 @@ struct GemmArgs : GemmCall {
 /// is not built.
 struct GemmFacts {
   int rows = 0, columns = 0, depth = 0;  // of a tile of d, with swiglu of both its halves; of a block of k
-  int band = 1;                          // tiles are numbered in bands so many tiles high
+  int band = 1;                          // height of a rasterisation band, in tiles (for L2 reuse)
   int cluster = 1;                       // CTAs that compute a tile together
   int threads = 0;                       // of a CTA
   int stages = 0;                        // blocks of k in flight

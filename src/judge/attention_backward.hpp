@@ -25,8 +25,8 @@ bool unseen_may_reach(const Attention& problem, const Operands& x, Gradient whic
 
 class GradientReference {
  public:
-  /// x are operands in the host's memory, with o and lse. Its inputs must not change while this object lives. Of its
-  /// outputs only the shapes count and, where gradients are added to what is there, what they hold now.
+  /// x are operands in the host's memory, with o and lse. Its inputs must not change while this object lives. Of
+  /// its outputs only the shapes are read and, with Grads::accumulate, their current contents.
   GradientReference(const Attention& problem, const Operands& x);
 
   bool has(Gradient which) const;
@@ -54,13 +54,16 @@ class GradientReference {
   Outputs compute(const Attention& problem, Operands x, const ref::Rounding& rounding) const;
   void nudge() const;
   bool inf_may_vanish(Gradient which, const std::array<std::int64_t, 4>& at) const;
+  bool ds_may_overflow(Gradient which, const std::array<std::int64_t, 4>& at) const;
+  static bool is_nan_in(const Outputs& outputs, Gradient which, const std::array<std::int64_t, 4>& at);
   DType type_of(Gradient which) const;
 
   Attention problem_;
   Operands inputs_;
   Outputs before_;  // where gradients are added: what was there
   Outputs exact_, naive_;
-  mutable Outputs vanishing_;  // the definition without probabilities that are too small; computed when first needed
+  mutable Outputs overflowing_;  // the definition with NaN for a dS past f16; computed when first needed
+  mutable Outputs vanishing_;    // the definition without probabilities that are too small; computed when first needed
   std::vector<std::uint8_t> rows_, keys_;
   mutable std::array<double, kGradients> moved_{};  // how far nudging moves each; computed once, when first needed
   mutable bool nudged_ = false;

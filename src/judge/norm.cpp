@@ -27,7 +27,7 @@ struct Row {
   double residual(std::int64_t j) const { return n.residual ? element(x.residual, j) : 0; }
   double weight(std::int64_t j) const { return n.weight ? (n.zero_centered ? 1 : 0) + element(x.weight, j) : 1; }
   double bias(std::int64_t j) const { return n.bias ? element(x.bias, j) : 0; }
-  double v(std::int64_t j) const { return element(x.x, j) + residual(j); }
+  double v(std::int64_t j) const { return ref::norm_sum(element(x.x, j), residual(j)); }
   /// The magnitudes of which v is the sum, where it is one: what its rounding is a share of.
   double terms(std::int64_t j) const { return n.residual ? std::abs(element(x.x, j)) + std::abs(residual(j)) : 0; }
   float naive_v(std::int64_t j) const { return static_cast<float>(element(x.x, j)) + static_cast<float>(residual(j)); }

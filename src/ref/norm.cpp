@@ -15,7 +15,7 @@ struct Row {
   std::int64_t b, s, h;
 
   double element(const Tensor& of, std::int64_t j) const { return load(of, at(of, b, s, h, j)); }
-  double v(std::int64_t j) const { return element(x.x, j) + (norm.residual ? element(x.residual, j) : 0); }
+  double v(std::int64_t j) const { return norm_sum(element(x.x, j), norm.residual ? element(x.residual, j) : 0); }
   double mean() const {
     double sum = 0;
     for (std::int64_t j = 0; j < norm.d; ++j) sum += v(j);

@@ -1,4 +1,5 @@
-// tests/consumer/main.cpp: a user's program around the README's C++ examples (readme.cpp, cut out of README.md).
+// tests/consumer/main.cpp: a user's program around the C++ examples of README.md and docs/calls.md (readme.cpp, cut
+// out of them).
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

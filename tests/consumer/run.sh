@@ -11,9 +11,11 @@ work=$build/consumer/$mode
 rm -rf "$work"
 mkdir -p "$work"
 
-# These are the examples of the README, its ```cpp and ```c blocks.
+# These are the examples of the README and of docs/calls.md, their ```cpp and ```c blocks.
 for language in cpp c; do
-  awk -v fence="\`\`\`$language" '$0 == fence {on = 1; next} /^```$/ {on = 0} on' "$source/README.md" >"$work/readme.$language"
+  for page in README.md docs/calls.md; do
+    awk -v fence="\`\`\`$language" '$0 == fence {on = 1; next} /^```$/ {on = 0} on' "$source/$page"
+  done >"$work/readme.$language"
   [[ -s $work/readme.$language ]] || { echo "README.md has no $language example"; exit 1; }
 done
 

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("python*.md"))
 # What a document needs besides NumPy.
 NEEDS = {
+    "python_coming_from": ["torch", "jax"],
     "python_torch": ["torch"],
     "python_from_flash_attn": ["torch"],
     "python_huggingface": ["torch", "transformers"],

@@ -28,36 +28,41 @@ std::string heat(std::int64_t offset, std::int64_t most) {
   return fmt::format("#{:02x}{:02x}{:02x}", 247 - 239 * step / 63, 251 - 203 * step / 63, 255 - 148 * step / 63);
 }
 
+/// A row of cells is one line of the file.
 void rects(const Picture& picture, int size, std::string* out) {
   std::int64_t most = 0;
   for (const Cell& cell : picture.cells) most = std::max(most, cell.offset);
   const bool by_offset = picture.is_heat_map() && picture.kind == Picture::Kind::offsets;
   std::size_t at = 0;
-  for (std::int64_t i = 0; i < picture.shown_rows; ++i)
+  for (std::int64_t i = 0; i < picture.shown_rows; ++i) {
     for (std::int64_t j = 0; j < picture.shown_columns; ++j, ++at) {
       const int pastel = pastel_of(picture, picture.cells[at]);
       const bool asleep = picture.kind == Picture::Kind::banks && picture.cells[at].thread < 0;
       const std::string fill = by_offset    ? heat(picture.cells[at].offset, most)
                                : pastel < 0 ? kUnused
                                             : kPastels[pastel];
-      *out += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}/>\n", j * size, i * size,
+      *out += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}/>", j * size, i * size,
                           size, size, fill, asleep ? " fill-opacity=\".3\"" : "");
     }
+    *out += '\n';
+  }
 }
 
 void labels(const Picture& picture, std::string* out) {
   std::size_t at = 0;
-  for (std::int64_t i = 0; i < picture.shown_rows; ++i)
+  for (std::int64_t i = 0; i < picture.shown_rows; ++i) {
     for (std::int64_t j = 0; j < picture.shown_columns; ++j, ++at) {
       const std::string label = label_of(picture, picture.cells[at]);
       const std::int64_t x = j * kCell + kCell / 2, y = i * kCell + kCell / 2;
       const std::size_t feed = label.find('\n');
       if (feed == std::string::npos)
-        *out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, y + 4, label);
+        *out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", x, y + 4, label);
       else
-        *out += fmt::format("<text x=\"{0}\" y=\"{1}\">{2}<tspan x=\"{0}\" dy=\"13\">{3}</tspan></text>\n", x, y - 3,
+        *out += fmt::format("<text x=\"{0}\" y=\"{1}\">{2}<tspan x=\"{0}\" dy=\"13\">{3}</tspan></text>", x, y - 3,
                             label.substr(0, feed), label.substr(feed + 1));
     }
+    *out += '\n';
+  }
 }
 
 /// The numbers of rows and columns, and the outlines of conflicting cells above everything.
@@ -66,10 +71,11 @@ void rim(const Picture& picture, int size, std::string* out) {
   if (size == kCell) {
     *out += "<g fill=\"#666\">\n";
     for (std::int64_t i = 0; i < picture.shown_rows; ++i)
-      *out += fmt::format("<text x=\"-12\" y=\"{}\">{}</text>\n", i * size + size / 2 + 4, i);
+      *out += fmt::format("<text x=\"-12\" y=\"{}\">{}</text>", i * size + size / 2 + 4, i);
+    *out += '\n';
     for (std::int64_t j = 0; j < picture.shown_columns; ++j)
-      *out += fmt::format("<text x=\"{}\" y=\"-6\">{}</text>\n", j * size + size / 2, j);
-    *out += "</g>\n";
+      *out += fmt::format("<text x=\"{}\" y=\"-6\">{}</text>", j * size + size / 2, j);
+    *out += "\n</g>\n";
   }
   *out += fmt::format("<rect width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"{}\"/>\n", width, height, kInk);
   std::string outlines;

@@ -18,7 +18,7 @@ struct BackwardInputs {
 
 /// o and lse of the forward pass, made by the best path that is here.
 void make_state(const Instance& instance, Layout layout, BackwardInputs* out);
-/// These with random gradients of o and, where the problem has it, of lse.
+/// The forward operands plus a random grad_o, and a random grad_lse where the problem has one.
 BackwardInputs make_backward_inputs(const Instance& instance, std::uint64_t seed, Layout layout = Layout::bshd);
 
 /// What one run writes, in the order of judge::Gradient; a gradient that is not wanted is empty. All are filled with

@@ -17,7 +17,7 @@ struct ShapeOptions {
   bool causal = false, lse = false, mla = false, spill = false;
 
   void add_to(Command& command);
-  /// A size was named. What a mode has no use for is refused by cases().
+  /// True if the user gave a size. cases() rejects options that its mode ignores.
   bool given() const;
   int element_bytes() const;
   /// Every combination of the sizes; the mode's usual shapes where none is named. Throws UsageError.

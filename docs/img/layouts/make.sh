@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # docs/img/layouts/make.sh: draws the pictures of docs/layouts.md with the command itself: each line of pictures.txt is
 # NAME<TAB>ARGUMENTS of `falchion layout`, and becomes NAME.svg here. Usage: make.sh FALCHION; with --check it writes
-# nothing, and fails where a picture is not what the command draws.
+# nothing, and fails where a picture is not what the command draws, or where all of them have more than 2,500 lines.
 set -euo pipefail
 check=0
 if [[ ${1-} == --check ]]; then check=1; shift; fi
@@ -21,5 +21,7 @@ while IFS=$'\t' read -r name arguments || [[ -n $name ]]; do
     mv "$scratch/$name.svg" "$name.svg"
   fi
 done <pictures.txt
-echo "$drawn pictures"
+lines=$(cat ./*.svg | wc -l)
+echo "$drawn pictures of $lines lines"
+((!check || lines <= 2500)) || { echo "that is more than 2500: a row of cells is one line"; bad=1; }
 exit $bad

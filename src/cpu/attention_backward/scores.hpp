@@ -1,5 +1,5 @@
-// src/cpu/attention_backward/scores.hpp: a worker of the backward pass up to P, G and dS of one tile of rows and one
-// chunk of keys. The worker that sums the gradients of q, k and v and the one that sums that of a bias have it.
+// src/cpu/attention_backward/scores.hpp: computes P, G and dS of one tile of rows and one chunk of keys. It is shared
+// by the workers for grad_q, grad_k and grad_v and by those for grad_bias.
 #pragma once
 
 #include "cpu/attention_backward/items.hpp"

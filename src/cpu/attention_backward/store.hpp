@@ -51,8 +51,8 @@ void store_grad_q(const AttentionBackwardArgs& a, const TileRows& t, const float
 
 /// What grad_k and grad_v of a block of keys in f32 held before the last kQueries query rows. Each addition to a
 /// running sum rounds at the size of the sum, so over 30,000 rows grad_k drifted by 9e-7 of its largest element, four
-/// times as far as torch's. The sums of the forward pass (../attention_forward/segments.hpp) are added with a correction. Here
-/// there are fewer segments, and each one costs two passes over sums that have left the L2 cache.
+/// times as far as torch's. The sums of the forward pass (attention_forward/segments.hpp) are added with a correction.
+/// Here there are fewer segments, and each one costs two passes over sums that have left the L2 cache.
 class QuerySegments {
  public:
   static constexpr std::int64_t kQueries = 8192;  // 256 tiles, each of which is added as a whole

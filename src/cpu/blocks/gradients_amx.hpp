@@ -127,8 +127,8 @@ class AmxGradients : public GradientOperands<T, 4> {
     }
   }
 
-  /// The same as in SimdGradients, for `tiles` tiles. Where a product would meet what it must not touch, or what is not
-  /// a sum of parts, it is done pair by pair.
+  /// The same as in SimdGradients, for `tiles` tiles. Masked pairs, and NaN or Inf, which cannot be split into bf16
+  /// parts, are multiplied one pair at a time.
   template <class Buffers, class Seen, class Kept>
   void products(int tiles, int first, int end, bool masked, bool dropped, const Buffers& x, const Seen& seen,
                 const Kept& kept) {

@@ -33,7 +33,8 @@ class NormWorker {
     if (a_.d > 0) fetch(place, 0, part_);
     const Moments m = moments(place);
     if constexpr (!kScaled) {
-      if (const float scale = norm_scale(m.mean, m.variance, a_.eps); scale != 1) return scale;
+      if (const float scale = norm_scale(m.mean, m.variance, a_.eps); scale != 1) [[unlikely]]
+        return scale;
     }
     const NormScaled of = NormScaled::of(kScaled ? scale_ : 1, m.variance, a_.eps);
     const float factor = 1 / hn::GetLane(hn::Sqrt(splat(m.variance + of.eps)));
@@ -44,7 +45,11 @@ class NormWorker {
       weight_.fetch(place, first, count);
       bias_.fetch(place, first, count);
       multiply(count);
-      finish(count, m, factor);
+      if (a_.layer) {
+        finish<true>(count, m, factor);
+      } else {
+        finish<false>(count, m, factor);
+      }
       store_part(a_.y, a_.y_type, place, first, count, v_);
     });
     return scale_;
@@ -119,14 +124,18 @@ class NormWorker {
   FALCHION_INLINE void multiply(std::int64_t count) {
     for (std::int64_t c = 0; kScaled && c < count; c += kLanes) store(hn::Mul(load(v_ + c), splat(scale_)), v_ + c);
   }
-  /// v = (v - mean) by weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
+  /// v = (v - mean) by weight + bias; RMSNorm has no mean to subtract. It computes whole vectors, so it goes past the
+  /// last number, where v_ has room.
+  template <bool kMean>
   FALCHION_INLINE void finish(std::int64_t count, Moments m, float by) {
     // Or the vectors below are made before the calls above, and lie in memory during the loop: 10 % slower (GCC 12).
     asm volatile("" : "+m"(m), "+m"(by));
     const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(by);
     const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
     for (std::int64_t c = 0; c < count; c += kLanes) {
-      Floats v = hn::Mul(hn::Sub(hn::Sub(load(v_ + c), mean), rest), factor);
+      Floats v = load(v_ + c);
+      if (kMean) v = hn::Sub(hn::Sub(v, mean), rest);
+      v = hn::Mul(v, factor);
       if (weight_.is_there()) v = hn::Mul(v, hn::Add(more, load(weight_.numbers() + c)));
       if (bias_.is_there()) v = hn::Add(v, load(bias_.numbers() + c));
       store(v, v_ + c);

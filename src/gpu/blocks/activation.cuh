@@ -35,7 +35,7 @@ FALCHION_DEVICE Twice sum(Twice x, Twice y) {
 }
 constexpr Twice twice(double x) { return {static_cast<float>(x), static_cast<float>(x - static_cast<float>(x))}; }
 
-/// |x|, but at most `most`, beyond which what follows is 0 in f32 whatever it is.
+/// min(|x|, most). Larger numbers give 0 in the exponential that follows.
 FALCHION_DEVICE float size_up_to(float x, float most) { return fminf(fabsf(x), most); }
 
 /// x / (1 + e^-y) for x >= 0 and x e^-y / (1 + e^-y) below 0, with e^-y given. A NaN of x stays, and -Inf gives NaN.
@@ -145,7 +145,7 @@ FALCHION_DEVICE void brief_gelu_erf(float& x0, float& x1) {
   x1 = gelu(x1, size1, t1);
 }
 
-/// As activate, for results in 16 bits: numbers z(0) to z(kCount - 1). swiglu is its caller's.
+/// activate() at 16-bit precision for the kCount numbers z(0), z(1), ...; the caller handles swiglu.
 template <int kCount, class Numbers>
 FALCHION_DEVICE void activate_for_16_bits(GemmActivation activation, Numbers& z) {
   const auto each_two = [&](auto f) {

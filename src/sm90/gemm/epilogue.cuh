@@ -50,7 +50,7 @@ class TileBiases {
     }
   }
 
-  /// sums = alpha sums + biases, after the products. of_tile: floats of shared memory that are this warpgroup's.
+  /// sums = alpha sums + biases, after the products. of_tile: this warpgroup's shared scratch.
   template <class Sums>
   FALCHION_DEVICE void add(float* of_tile, int warpgroup, Sums& sums) const {
     if (a_.bias_n.data == nullptr) {

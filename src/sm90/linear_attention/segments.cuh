@@ -158,7 +158,7 @@ class LookBack {
   /// Reads part `half` of kHalves of `count` tiles, and says whether all its messages were there.
   FALCHION_DEVICE bool hear_all(int first, int count, int half, float4 (&more)[kAtOnce][kFours]) const {
     CUTE_UNROLL
-    for (int j = 0; j < kAtOnce; ++j) {  // no load stands behind a condition, where each would wait for the one before
+    for (int j = 0; j < kAtOnce; ++j) {  // issue all loads before any test, so that their latencies overlap
       const float4* const from = tiles.tile(first + min(j, count - 1)) + half * kFours * 128;
       CUTE_UNROLL
       for (int i = 0; i < kFours; ++i) more[j][i] = hear(from + i * 128);

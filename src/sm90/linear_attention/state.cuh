@@ -17,8 +17,8 @@ class LinearStateElements {
   }
   FALCHION_DEVICE void set_zero() { clear(rS); }
 
-  /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, no load stands behind a condition:
-  /// behind one, each load waits for the load before it, and all of them take 4200 clocks instead of 1200.
+  /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, all loads are issued before
+  /// any test: behind a test each load waits for the one before it, and all take 4200 clocks instead of 1200.
   FALCHION_DEVICE void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
     const bool whole = column0 + Config::kColumns <= sweep.d_v && Config::kD == sweep.d_qk && stride_m == 1;
     if (!whole) return for_each([&](int m, int e, float& s) { s += x[e * stride_e + m * stride_m] * scale; });
