@@ -218,6 +218,20 @@ TEST(Drift, SegmentsOfQueries) {
   }
 }
 
+// Without a grad_o the gradient of a score is P grad_lse, so all of a row's come to its grad_lse: here to 1.
+TEST(Drift, GradBiasOfAllPairs) {
+  Case row{"x", 1, 100, 2000, 4, 1, 8, 8};
+  Gradients g(std::move(row).bias(Case::Bias::broadcast), DType::f32, {.grad_lse = true, .grad_bias = {1, 1, 1, 1}});
+  g.grad_o.for_each([&](auto b, auto s, auto h, auto c) { g.grad_o.set(b, s, h, c, 0); });
+  g.grad_lse.for_each([&](auto b, auto h, auto i, auto c) { g.grad_lse.set(b, h, i, c, 1); });
+  for (const Path& path : usable_paths(kAttentionBackward)) {
+    if (path.backend != Backend::cpu || !path.has(DType::f32, kAttentionBackward)) continue;
+    SCOPED_TRACE(path.name());
+    g.run(path);
+    EXPECT_NEAR(g.grad_bias.get(0, 0, 0, 0), 400, 1e-4);
+  }
+}
+
 // Equal tokens are the worst case of a running sum: each addition rounds to the same side.
 TEST(Drift, EqualTokensOfLinearAttention) {
   for (const std::int64_t tokens : {955, 8000}) {
