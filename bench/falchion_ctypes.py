@@ -9,6 +9,8 @@ with cu_seqlens on the device.
 """
 import ctypes
 import os
+import pathlib
+import re
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 F32, F16, BF16, E4M3, I8, I32 = 1, 2, 3, 5, 7, 8
@@ -19,79 +21,33 @@ BACKENDS = {"best": BEST, "ref": REF, "cpu": CPU, "sm80": SM80, "sm90": SM90}
 UNBOUNDED, BOTTOM_RIGHT = -1, 1
 
 
-class Tensor(Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("reserved", c_int32), ("shape", c_int64 * 4), ("stride", c_int64 * 4)]
+def structs():
+    """The structs of the C API by name, read from its headers: those of the tree, or the copy that ./dev device-build makes."""
+    here = pathlib.Path(__file__).resolve().parent
+    folder = next(f for f in (here / "include" / "falchion", here.parent / "include" / "falchion") if f.is_dir())
+    known = {"size_t": c_size_t, "float": c_float, "int32_t": c_int32, "int64_t": c_int64, "uint8_t": c_uint8, "uint32_t": c_uint32,
+             "uint64_t": c_uint64}
+    for header in ("tensor", "attention", "linear_attention", "gemm", "norm", "target"):
+        text = re.sub(r"/\*.*?\*/", "", (folder / f"{header}.h").read_text(), flags=re.S)
+        for name, body in re.findall(r"^typedef struct (\w+) {(.*?)^}", text, re.M | re.S):
+            if "(" in body:  # fal_executor, which holds a function
+                continue
+            fields = []
+            for declaration in filter(None, map(str.strip, body.split(";"))):
+                kind, members = re.fullmatch(r"(?:const )?(\w+)(.*)", declaration, re.S).groups()
+                pointer = c_char_p if kind == "char" else c_void_p
+                for star, member, count in re.findall(r"(\*?)\s*(\w+)(?:\[(\d+)\])?", members):
+                    plain = pointer if star else known[kind]
+                    fields.append((member, plain * int(count) if count else plain))
+            known[name] = type(name, (Structure,), {"_fields_": fields})
+    return known
 
 
-class Band(Structure):
-    _fields_ = [("left", c_int64), ("right", c_int64), ("align", c_int32), ("reserved", c_int32)]
-
-
-class Attention(Structure):
-    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_k", "dtype_v", "dtype_o")]
-                + [(n, c_int64) for n in ("b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v")]
-                + [("band", Band), ("scale", c_float), ("softcap", c_float), ("dropout", c_float), ("reserved", c_uint32)]
-                + [(n, c_uint8) for n in ("packed", "used_q", "used_k", "first_k", "alibi", "bias", "mask", "lse", "row_max", "probabilities",
-                                       "any_order", "grads", "zero_unused", "grad_lse", "grad_bias", "grad_alibi", "frozen")]
-                + [("reserved2", c_uint8 * 7)])
-
-
-class Rng(Structure):
-    _fields_ = [("seed", c_uint64), ("offset", c_uint64), ("at", c_void_p), ("reserved", c_uint64)]
-
-
-class Operands(Structure):
-    _fields_ = ([("size", c_size_t)]
-                + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask", "alibi")]
-                + [(n, c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k", "first_k")] + [("rng", Rng)]
-                + [(n, Tensor) for n in ("grad_o", "grad_lse", "grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi")])
-
-
-class LinearAttention(Structure):
-    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_k", "dtype_v", "dtype_o")]
-                + [(n, c_int64) for n in ("b", "s", "h_qk", "h_v", "d_qk", "d_v")]
-                + [("scale", c_float), ("eps", c_float), ("feature_map", c_int32), ("decay", c_int32)]
-                + [(n, c_uint8) for n in ("normalise", "reverse", "packed", "initial_state", "final_state")]
-                + [("reserved", c_uint8 * 11)])
-
-
-class LinearOperands(Structure):
-    _fields_ = ([("size", c_size_t)]
-                + [(n, Tensor) for n in ("q", "k", "v", "o", "decay", "initial_state", "final_state", "initial_z", "final_z")]
-                + [("cu_seqlens", c_void_p)]
-                + [(n, Tensor) for n in ("grad_o", "grad_final_state", "grad_final_z", "grad_q", "grad_k", "grad_v", "grad_decay",
-                                         "grad_initial_state", "grad_initial_z")])
-
-
-class Gemm(Structure):
-    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_b", "dtype_c", "dtype_d")]
-                + [(n, c_int64) for n in ("batch", "m", "n", "k")]
-                + [("alpha", c_float), ("beta", c_float), ("activation", c_int32)]
-                + [(n, c_uint8) for n in ("bias_n", "bias_m", "residual", "scaling")] + [("reserved", c_uint8 * 24)])
-
-
-class GemmOperands(Structure):
-    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("a", "b", "c", "d", "residual", "bias_n", "bias_m", "scale_a", "scale_b")]
-
-
-class Norm(Structure):
-    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_y", "dtype_residual", "kind")]
-                + [("rows", c_int64), ("d", c_int64), ("eps", c_float)]
-                + [(n, c_uint8) for n in ("zero_centered", "weight", "bias", "residual", "residual_out", "mean", "rstd")]
-                + [("reserved", c_uint8 * 21)])
-
-
-class NormOperands(Structure):
-    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("x", "residual", "weight", "bias", "y", "residual_out", "mean", "rstd")]
-
-
+S = structs()
+Tensor, Band, Attention, Operands, Target = (S[f"fal_{name}"] for name in ("tensor", "band", "attention", "operands", "target"))
+LinearAttention, LinearOperands = S["fal_linear_attention"], S["fal_linear_operands"]
+Gemm, GemmOperands, Norm, NormOperands = (S[f"fal_{name}"] for name in ("gemm", "gemm_operands", "norm", "norm_operands"))
 ACTIVATIONS = ("none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu")
-
-
-class Target(Structure):
-    _fields_ = [("size", c_size_t), ("backend", c_int32), ("threads", c_int32), ("sm", c_int32), ("segments", c_int32),
-                ("cpu_level", c_char_p), ("executor", c_void_p), ("device", c_int32), ("use_device", c_uint8),
-                ("trust_pointers", c_uint8), ("reserved", c_uint8 * 10)]
 
 
 def view(x):

@@ -1,5 +1,5 @@
-// python/xla/attention.cpp: see attention.hpp.
-#include "attention.hpp"
+// python/xla/attention.cpp: softmax attention as an operation of call.hpp.
+#include "operations.hpp"
 
 namespace falchion::xla_ffi {
 namespace {

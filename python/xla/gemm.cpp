@@ -1,5 +1,5 @@
-// python/xla/gemm.cpp: see gemm.hpp.
-#include "gemm.hpp"
+// python/xla/gemm.cpp: a matrix product with what follows it as an operation of call.hpp.
+#include "operations.hpp"
 
 namespace falchion::xla_ffi {
 namespace {

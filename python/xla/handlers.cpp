@@ -5,11 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "attention.hpp"
 #include "call.hpp"
-#include "gemm.hpp"
-#include "linear_attention.hpp"
-#include "norm.hpp"
+#include "operations.hpp"
 #include "threads.hpp"
 #include "xla/ffi/api/ffi.h"
 

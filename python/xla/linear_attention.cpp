@@ -1,5 +1,5 @@
-// python/xla/linear_attention.cpp: see linear_attention.hpp.
-#include "linear_attention.hpp"
+// python/xla/linear_attention.cpp: causal linear attention as an operation of call.hpp.
+#include "operations.hpp"
 
 namespace falchion::xla_ffi {
 namespace {

@@ -1,5 +1,5 @@
-// python/xla/norm.cpp: see norm.hpp.
-#include "norm.hpp"
+// python/xla/norm.cpp: layer norm and RMSNorm as an operation of call.hpp.
+#include "operations.hpp"
 
 namespace falchion::xla_ffi {
 namespace {

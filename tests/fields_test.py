@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# usage: fields_test.py [libfalchion.so]    Each field of attention's problem is a row of src/api/fields.def, and it is
+# wherever a caller meets it: the C++ and the C struct, the C conversion, Rust's struct, Python's arguments, stubs, the schema
+# of torch and the attributes of XLA. Who adds a field is told here what is missing. With the library also: the structs that
+# bench/falchion_ctypes.py reads from the headers have the sizes that the library says.
+import ctypes
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIZES = {"dtype", "b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v"}  # of the tensors, where there are tensors
+# Names that another language has for a field.
+PLAN = {"packed": {"sequences"}, "lse": {"return_lse"}, "grads": {"f32", "accumulate"}, "row_max": set(), "probabilities": set(),
+        "s_q": {"max_q"}, "s_k": {"max_k"}}
+JAX = {"packed": {"max_q", "max_k"}}
+
+
+def text(path):
+    return (ROOT / path).read_text()
+
+
+def between(path, begin, end):
+    found = re.search(begin + r"(.*?)" + end, text(path), re.S)
+    return found[1] if found else ""
+
+
+def rows():
+    """[(kind, key, member, pass)] of fields.def"""
+    found = []
+    for macro, of, arguments in re.findall(r"^FALCHION_((\w*)_?FIELD|LENGTHS)\((.*)\)$", text("src/api/fields.def"), re.M):
+        words = [word.strip() for word in arguments.split(",")]
+        if macro == "LENGTHS":
+            found.append(("lengths", words[0], words[0], ""))
+        else:
+            found.append((words[0], words[1], words[2], of.strip("_").lower()))
+    return found
+
+
+def members(body):
+    """The names that a struct declares, in order. Of C, C++ and Rust."""
+    body = re.sub(r"//[^\n]*|/\*.*?\*/", "", body, flags=re.S)
+    if re.search(r"\w+: \w+,", body):
+        return re.findall(r"(\w+): ", body)
+    names = []
+    for declaration in filter(None, map(str.strip, body.split(";"))):
+        if "(" not in declaration:
+            names += [re.sub(r"[\[={].*", "", part).split()[-1].strip("*") for part in re.sub(r"\{[^}]*\}", "", declaration).split(",")]
+    return names
+
+
+def places():
+    """{where: (its names, which fields it must have as {key: names that will do})}"""
+    all_rows, keys = rows(), [row[1] for row in rows()]
+    of_c = {key: {"band"} if kind == "band" else {key} for kind, key, _, _ in all_rows}
+    of_python = {key: {key, "window"} for kind, key, _, _ in all_rows if kind == "band"} | {"offset": {"align", "diagonal"}}
+    of_cpp = {**of_c, "scale": {"score"}, "softcap": {"score"}}
+    tensors = {key for kind, key, _, _ in all_rows if kind in ("tensor", "output", "lengths") or key == "frozen"}
+    options = [key for kind, key, _, of in all_rows if not of and key not in SIZES | {"packed"}]
+    words = lambda body: set(re.findall(r"\w+", body))
+    c = between("include/falchion/attention.h", r"typedef struct fal_attention {", r"\n} fal_attention;")
+    cpp = between("include/falchion/attention.hpp", r"\nstruct Attention {", r"\n  bool operator==")
+    converted = between("src/api/c_api.cpp", r"\nAttention to_problem\(", r"\n}")
+    rust = between("rust/falchion-sys/src/lib.rs", r"\n    fal_attention \{", r"\n    \}")
+    macro = between("python/fal.h", r"#define OPTION_NAMES", r"\nenum")
+    plan = between("python/functions/plan_arguments.c", r"make_names\[\] = \{", r"\};") + macro
+    stub = between("python/falchion/_fal.pyi", r"\ndef attention\(", r"\) ->")
+    torch = between("python/falchion/torch/_options.py", r"\nSCHEMA = \(", r"\n\)") + between(
+        "python/falchion/torch/_ops.py", r"\nINPUTS = \(", r"\nlibrary\b") + between(
+        "python/falchion/torch/_ops.py", r"library.define\(\n", r"\n\)")
+    xla = between("python/xla/attention.cpp", r"kNames\[\] = \{", r"\n}  // namespace falchion") + " frozen"
+    jax = between("python/falchion/jax/_options.py", r"\nclass Options:", r"\n    def ")
+    only = lambda chosen, names: {key: names.get(key, of_python.get(key, {key})) for key in chosen}
+    return {
+        "include/falchion/attention.h": (members(c), of_c),
+        "include/falchion/attention.hpp": (members(cpp), of_cpp),
+        "src/api/c_api.cpp": (set(re.findall(r"\bx\.(\w+)", converted)), of_c),
+        "rust/falchion-sys/src/lib.rs": (members(rust), of_c),
+        "python/fal.h": (words(macro), only(options, {})),
+        "python/falchion/_fal.pyi": (words(stub), only(options, {})),
+        "python/functions/plan_arguments.c": (words(plan), only(set(keys) - SIZES | {"dtype"}, PLAN)),
+        "python/falchion/torch/": (words(torch), only([*options, "any_order"], {})),
+        "python/xla/attention.cpp": (words(xla), only(set(keys) - {"row_max", "probabilities", "grads"}, {})),
+        "python/falchion/jax/_options.py": (words(jax), only((set(options) | {"any_order"}) - tensors, JAX)),
+    }
+
+
+def faults(where):
+    for place, (names, wanted) in where.items():
+        missing = [key for key, any_of in wanted.items() if any_of and not any_of & set(names)]
+        if missing:
+            yield f"{place} has no {', '.join(missing)}, which src/api/fields.def has"
+    known = {name for any_of in where["include/falchion/attention.hpp"][1].values() for name in any_of}
+    extra = [name for name in where["include/falchion/attention.hpp"][0] if name not in known | {"dtype_k", "dtype_v", "dtype_o"}]
+    if extra:
+        yield f"src/api/fields.def has no row for {', '.join(extra)} of include/falchion/attention.hpp"
+    if where["include/falchion/attention.h"][0] != where["rust/falchion-sys/src/lib.rs"][0]:
+        yield "rust/falchion-sys/src/lib.rs: the members of fal_attention are not those of the header, in its order"
+
+
+def struct_sizes(library):
+    sys.path.insert(0, str(ROOT / "bench"))
+    import falchion_ctypes
+    lib = falchion_ctypes.Falchion(library).lib
+    for name in ("attention", "linear_attention", "gemm", "norm"):
+        struct = falchion_ctypes.S[f"fal_{name}"]
+        said = getattr(lib, f"fal_{name}_init")().size
+        if said != ctypes.sizeof(struct):
+            yield f"bench/falchion_ctypes.py: fal_{name} has {ctypes.sizeof(struct)} bytes, of the library's {said}"
+
+
+def main():
+    where = places()
+    bad = list(faults(where)) + (list(struct_sizes(sys.argv[1])) if len(sys.argv) > 1 else [])
+    for place, (names, wanted) in where.items():  # Each place must notice a field that only fields.def has.
+        if not any(fault.startswith(f"{place} has no ") and "planted" in fault for fault in faults({**where, place: (names, {**wanted, "planted": {"planted"}})})):
+            bad.append(f"{place} may lack a field")
+    if len(rows()) < 30:
+        bad.append(f"src/api/fields.def has {len(rows())} rows")
+    print("\n".join(bad) or f"{len(rows())} fields are in {len(where)} places")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
