@@ -90,10 +90,11 @@ def gpu_objects():
     template = (ROOT / "src/variant_gpu.in").read_text()
     objects = []
     for op, backend, kind, _, _ in (line for line in kernel.variants() if line[1] != "cpu"):
-        made = re.sub(r"@(op|backend|level)@", lambda name: {"op": op, "backend": backend, "level": kind}[name[1]], template)
-        names = re.findall(r'^#include "([^"@]+)"', made, re.M)
-        starts = [kernel.entry(op, backend, kind), *(ROOT / "src" / name for name in names if (ROOT / "src" / name).is_file())]
-        objects.append(set().union(*map(kernel.closure, starts)))
+        entry = kernel.entry(op, backend, kind)
+        folder = entry.relative_to(ROOT / "src" / backend).parts[0]
+        named = {"op": op, "backend": backend, "level": kind, "folder": folder}
+        names = re.findall(r'^#include "([^"]+)"', re.sub(r"@(op|backend|level|folder)@", lambda name: named[name[1]], template), re.M)
+        objects.append(set().union(*map(kernel.closure, [entry, *(ROOT / "src" / name for name in names if "@" not in name)])))
     objects += [kernel.closure(path) for path in files_below("src") if path.suffix == ".cu" and "ladder" not in path.parts]
     return objects
 
