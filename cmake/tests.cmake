@@ -138,6 +138,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its
     # CPU, and its GPU. A busy machine may be slow, so only a run of two minutes counts as hanging.
+    falchion_script(house.support LABEL fast COMMAND ${tests}/support_test.sh $<TARGET_FILE:falchion_command>)
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON3)

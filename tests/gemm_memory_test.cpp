@@ -10,6 +10,7 @@
 #include "plan/gemm_gpu.hpp"
 #include "support/far_rows.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -17,7 +17,11 @@
 namespace falchion::testing {
 namespace {
 
-constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::bf16, 0};
+constexpr Variant kVariant{.op = "attention_forward",
+                           .backend = Backend::cpu,
+                           .level = "avx512",
+                           .kind = VariantKind::avx512,
+                           .dtype = DType::bf16};
 
 Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
                   std::int64_t d) {

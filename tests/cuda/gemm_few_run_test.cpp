@@ -15,6 +15,7 @@
 #include "plan/gemm_gpu_few.hpp"
 #include "plan/plan_data.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -118,7 +118,7 @@ Status plan_and_run(const Path& path, const Problem& problem, const AnyOperands&
   Plan plan;
   if (Status status = Plan::make(problem, pass..., path.target(), &plan); !status) return status;
   // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, pass..., operands))
+  if (path.on_gpu() && validate_operands(problem, pass_of(operands), operands))
     return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.data(), workspace.size());
