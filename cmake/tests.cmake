@@ -131,12 +131,14 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     falchion_script(house.counts LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/counts.py --check)
     falchion_script(house.kernel LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/kernel_test.py)
     falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/loop_cycles_test.py)
+    falchion_script(bench.machine_code LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/machine_code_test.py)
     falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/device_report_test.py)
     falchion_script(bench.results LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/results_test.py)
   endif()
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its
     # CPU, and its GPU. A busy machine may be slow, so only a run of two minutes counts as hanging.
+    falchion_script(house.support LABEL fast COMMAND ${tests}/support_test.sh $<TARGET_FILE:falchion_command>)
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON3)

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "plan/facts.hpp"
+#include "plan/kinds.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {
@@ -22,7 +23,7 @@ using KernelOf =
 namespace {
 
 template <class Operation>
-constexpr Facts facts_of_variant(Backend backend, const char* kind, VariantType type, int d) {
+constexpr Facts facts_of_variant(Backend backend, VariantKind kind, VariantType type, int d) {
   if constexpr (requires { Operation::sm90(kind, type, d); }) {
     if (backend == Backend::sm90) return Operation::sm90(kind, type, d);
   }
@@ -30,14 +31,16 @@ constexpr Facts facts_of_variant(Backend backend, const char* kind, VariantType 
 }
 
 template <class Operation>
-constexpr Variant variant_of(const char* op, Backend backend, const char* level, DType dtype, VariantType type, int d,
-                             Kernel kernel = {}) {
+constexpr Variant variant_of(const char* op, Backend backend, const char* level, VariantKind kind, DType dtype,
+                             VariantType type, int d, Kernel kernel = {}) {
   return {.op = op,
           .backend = backend,
           .level = level,
+          .kind = kind,
           .dtype = dtype,
           .d = d,
-          .facts = facts_of_variant<Operation>(backend, level, type, d),
+          .features = is_gpu(backend) ? features_of_kind(op, backend, kind) : Features(),
+          .facts = facts_of_variant<Operation>(backend, kind, type, d),
           .kernel = kernel};
 }
 
@@ -45,8 +48,8 @@ constexpr Variant variant_of(const char* op, Backend backend, const char* level,
 
 std::span<const Variant> variants() {
   static constexpr Variant kBuilt[] = {
-#define VARIANT(op, backend, level, dtype, d)                                                     \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, VariantType::dtype, d, \
+#define VARIANT(op, backend, level, dtype, d)                                                                         \
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, VariantType::dtype, d, \
                               &backend::op##_##level##_##dtype##_##d),
 #include "falchion_variants.inc"
 #undef VARIANT
@@ -57,7 +60,7 @@ std::span<const Variant> variants() {
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
 #define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, VariantType::dtype, d),
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, VariantType::dtype, d),
 #include "variants.def"
   };
   return kListed;
@@ -66,7 +69,7 @@ std::span<const Variant> listed_variants() {
 const Variant* built(const Variant& listed) {
   for (const Variant& variant : variants()) {
     if (variant.backend == listed.backend && variant.dtype == listed.dtype && variant.d == listed.d &&
-        same(variant.op, listed.op) && same(variant.level, listed.level)) {
+        variant.kind == listed.kind && same(variant.op, listed.op)) {
       return &variant;
     }
   }

@@ -7,6 +7,7 @@
 #include <new>
 #include <thread>
 
+#include "api/data_of.hpp"
 #include "cpu/threads.hpp"
 #include "plan/plan_data.hpp"
 #include "support/contract.hpp"
@@ -143,7 +144,7 @@ void expect_no_allocation(Target target, const Problem& problem, const AnyOperan
   const Status status = plan.run(operands, workspace.data(), workspace.size());
   EXPECT_EQ(allocations - before, 0);
   EXPECT_TRUE(status) << status.why;
-  EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+  EXPECT_EQ(pool.calls > 0, data_of(plan)->threads > 1);
   EXPECT_LE(pool.tasks, 4 * pool.calls);
 }
 

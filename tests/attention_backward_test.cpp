@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "base/divide.hpp"
 #include "judge/attention_backward.hpp"
 #include "plan/plan_data.hpp"
@@ -122,7 +123,7 @@ TEST_P(AttentionBackward, FewHeadsAreCutIntoParts) {
   const Target target = path().target(4);
   Plan plan;
   ASSERT_TRUE(Plan::make(all.x.x.problem, Pass::backward, target, &plan));
-  if (path().backend == Backend::cpu) { EXPECT_GE(plan.data()->attention().backward.parts, 4); }
+  if (path().backend == Backend::cpu) { EXPECT_GE(data_of(plan)->attention().backward.parts, 4); }
   all.x.run(target);
   expect_right(all);
 }

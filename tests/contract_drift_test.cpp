@@ -197,6 +197,41 @@ TEST(Drift, GradientsOfManyQueries) {
   }
 }
 
+// More rows than one segment: by their number, by the query heads that share a key, and in the one long sequence of
+// several, after which a short one begins anew. A NaN of an early row is not lost with its segment.
+TEST(Drift, SegmentsOfQueries) {
+  const Case cases[] = {Case{"rows", 1, 8300, 9, 1, 1, 8, 24}, Case{"heads", 1, 5500, 9, 3, 1, 8, 8},
+                        Case{"packed", 3, 9000, 20, 2, 1, 8, 8}.packed({40, 9000, 33}, {9, 20, 5})};
+  for (const Case& row : cases) {
+    for (const bool spoiled : {false, true}) {
+      Gradients g(row, DType::f32);
+      if (spoiled) g.grad_o.set(0, 41, 0, 3, kNan);
+      const judge::GradientReference reference(g.x.problem, g.operands());
+      for (const Path& path : usable_paths(kAttentionBackward)) {
+        if (path.backend != Backend::cpu || !path.has(DType::f32, kAttentionBackward)) continue;
+        SCOPED_TRACE(::testing::Message() << row.name << ", " << path.name());
+        g.run(path.target(1));
+        EXPECT_TRUE(reference.check(judge::Gradient::k, g.grad_k.view(), false).passed());
+        EXPECT_TRUE(reference.check(judge::Gradient::v, g.grad_v.view(), false).passed());
+      }
+    }
+  }
+}
+
+// Without a grad_o the gradient of a score is P grad_lse, so all of a row's come to its grad_lse: here to 1.
+TEST(Drift, GradBiasOfAllPairs) {
+  Case row{"x", 1, 100, 2000, 4, 1, 8, 8};
+  Gradients g(std::move(row).bias(Case::Bias::broadcast), DType::f32, {.grad_lse = true, .grad_bias = {1, 1, 1, 1}});
+  g.grad_o.for_each([&](auto b, auto s, auto h, auto c) { g.grad_o.set(b, s, h, c, 0); });
+  g.grad_lse.for_each([&](auto b, auto h, auto i, auto c) { g.grad_lse.set(b, h, i, c, 1); });
+  for (const Path& path : usable_paths(kAttentionBackward)) {
+    if (path.backend != Backend::cpu || !path.has(DType::f32, kAttentionBackward)) continue;
+    SCOPED_TRACE(path.name());
+    g.run(path);
+    EXPECT_NEAR(g.grad_bias.get(0, 0, 0, 0), 400, 1e-4);
+  }
+}
+
 // Equal tokens are the worst case of a running sum: each addition rounds to the same side.
 TEST(Drift, EqualTokensOfLinearAttention) {
   for (const std::int64_t tokens : {955, 8000}) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "plan/plan_data.hpp"
 #include "support/contract.hpp"
 
@@ -216,7 +217,7 @@ TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {
       Plan plan;
       ASSERT_TRUE(Plan::make(make_instance(keys.row(), dtype, 7).problem, Pass::forward, target, &plan));
       if (!keys.are_cut(path)) return;
-      EXPECT_GT(plan.data()->attention().splits, 1) << path.name() << " " << keys.s_q;
+      EXPECT_GT(data_of(plan)->attention().splits, 1) << path.name() << " " << keys.s_q;
     });
     for (const float bias : {-1e4f, -1e9f, -1e30f, 3e7f}) {
       SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << keys.s_q << " queries");

@@ -19,6 +19,7 @@ import re
 import sys
 
 import kernel
+import radius
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMITS = ROOT / "tests" / "counts.limits"
@@ -84,32 +85,15 @@ def operations():
     return {op: {backend: [len(kinds), objects[0]] for backend, (kinds, objects) in of.items()} for op, of in rows.items()}
 
 
-def gpu_objects():
-    """The files that each GPU object is compiled from: of a variant, its beginning and what variant_gpu.in includes besides,
-    and those of the .cu files of the library."""
-    template = (ROOT / "src/variant_gpu.in").read_text()
-    objects = []
-    for op, backend, kind, _, _ in (line for line in kernel.variants() if line[1] != "cpu"):
-        entry = kernel.entry(op, backend, kind)
-        folder = entry.relative_to(ROOT / "src" / backend).parts[0]
-        named = {"op": op, "backend": backend, "level": kind, "folder": folder}
-        names = re.findall(r'^#include "([^"]+)"', re.sub(r"@(op|backend|level|folder)@", lambda name: named[name[1]], template), re.M)
-        objects.append(set().union(*map(kernel.closure, [entry, *(ROOT / "src" / name for name in names if "@" not in name)])))
-    objects += [kernel.closure(path) for path in files_below("src") if path.suffix == ".cu" and "ladder" not in path.parts]
-    return objects
-
-
 def defines(pattern, folder="src"):
     return [path for path in files_below(folder) if path.suffix in CODE and re.search(pattern, path.read_text(), re.M)]
 
 
 def rebuilt():
-    """How many GPU objects a change of what compiles again."""
-    objects = gpu_objects()
-    of = lambda paths: sum(bool(set(paths) & files) for files in objects)
-    headers = list(files_below("include"))
-    return {"all": len(objects), "gemm_tile": of(defines(r"^TILE\(gemm,")), "attention_call": of(defines(r"^struct AttentionCall\b")),
-            "public_header": max(of([header]) for header in headers)}
+    """How many GPU objects a change of what compiles again, by tests/radius.py."""
+    of = lambda paths: radius.rebuilt(paths)[0]
+    return {"all": sum(gpu for gpu, _ in radius.units()), "gemm_tile": of(defines(r"^TILE\(gemm,")),
+            "attention_call": of(defines(r"^struct AttentionCall\b")), "public_header": of(files_below("include"))}
 
 
 def lines():

@@ -81,14 +81,40 @@ TEST_F(DoorBest, GoesWhereAnyOperandIs) {
   }
   const GemmInstance g = make_gemm_instance(GemmCase{"x", 2, 4, 40, 70}.beta(1).biases().residual(), DType::bf16);
   const GemmOperands product = g.operands();
-  expect_each_to_decide(g.problem, operands_of(g.problem, product), product,
+  expect_each_to_decide(g.problem, operands_of(g.problem, Pass::forward, product), product,
                         [](const Gemm& a, const GemmOperands& y) { return gemm(y, a); });
   Norm terms{.weight = true, .bias = true, .residual = true, .residual_out = true};
   terms.mean = terms.rstd = true;
   const NormInstance n = make_norm_instance({"x", 2, 3, 2, 40, terms}, DType::bf16);
   const NormOperands rows = n.operands();
-  expect_each_to_decide(n.problem, operands_of(n.problem, rows), rows,
+  expect_each_to_decide(n.problem, operands_of(n.problem, Pass::forward, rows), rows,
                         [](const Norm& a, const NormOperands& y) { return norm(y, a); });
+}
+
+/// The first operand says where all lie. The run then asks for the others, and neither for that one again nor for the
+/// workspace, which is the library's own.
+TEST_F(DoorBest, AsksForEachPointerOnce) {
+  const auto expect_once = [this](auto operands) {
+    for (const Tensor* tensor : cuda::tensors_of(&operands)) {
+      if (tensor->data != nullptr) { EXPECT_EQ(cuda.times_asked(tensor->data), 1); }
+    }
+    cuda.forget();
+  };
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+  for (int call = 0; call < 2; ++call) {
+    x.poison_outputs();
+    EXPECT_TRUE(attention(x.operands()));
+    expect_once(x.operands());
+  }
+  const LinearInstance l = make_linear_instance(LinearCase{"x", 1, 40, 1, 2, 16, 24}, DType::f32);
+  EXPECT_TRUE(linear_attention(l.operands(Pass::forward), l.problem));
+  expect_once(l.operands(Pass::forward));
+  const GemmInstance g = make_gemm_instance(GemmCase{"x", 1, 4, 40, 70}, DType::f32);
+  EXPECT_TRUE(gemm(g.operands(), g.problem));
+  expect_once(g.operands());
+  const NormInstance n = make_norm_instance({"x", 1, 4, 2, 40, {}}, DType::f32);
+  EXPECT_TRUE(norm(n.operands(), n.problem));
+  expect_once(n.operands());
 }
 
 /// Packed sequences without a row have nothing but their lengths.

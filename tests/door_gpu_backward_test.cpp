@@ -57,7 +57,7 @@ class GpuBackwardRuns : public ::testing::Test {
   void TearDown() override { fake_runtime() = {}; }
   static Status run(const PlanData& plan, const Operands& x) {
     const Workspace workspace(plan.workspace);
-    return falchion::run(plan, x, {workspace.data(), workspace.size()}, nullptr);
+    return falchion::run<Attention>(plan, x, {workspace.data(), workspace.size()}, nullptr);
   }
 };
 
@@ -151,7 +151,7 @@ TEST_F(GpuBackwardRuns, EveryOperandIsAskedForWhereItLies) {
     place += 1 << 18;
   }
   const auto run_with_workspace = [&](const Operands& x) {
-    return falchion::run(plan, x, {memory.data<std::byte>() + (1 << 23), plan.workspace}, nullptr);
+    return falchion::run<Attention>(plan, x, {memory.data<std::byte>() + (1 << 23), plan.workspace}, nullptr);
   };
   EXPECT_EQ(run_with_workspace(device).why, "");
   EXPECT_EQ(run(plan, device).why.rfind("workspace lies in host memory", 0), 0U);

@@ -161,12 +161,12 @@ class GpuRuns : public GpuDoor {
       place += 1 << 20;
     }
   }
-  Status run() { return falchion::run(plan_of(x), operands, {}, nullptr); }
+  Status run() { return falchion::run<Attention>(plan_of(x), operands, {}, nullptr); }
   /// Returns the reason of the status of a run whose k lies at `data`.
   std::string why_with_k_at(void* data) {
     Operands moved = operands;
     moved.k.data = data;
-    return falchion::run(plan_of(x), moved, {}, nullptr).why;
+    return falchion::run<Attention>(plan_of(x), moved, {}, nullptr).why;
   }
 
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::bf16);
@@ -232,16 +232,16 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   PlanData plan = plan_of(x);
   plan.gpu.ordinal = 2;
   cuda.current = 1;
-  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
   launch_returns = cudaErrorInvalidConfiguration;
-  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).code, Code::device);
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).code, Code::device);
   EXPECT_EQ(cuda.current, 1);
   // cudaGetDevice will return this. Then it is not known which device to come back to.
   cuda.next = cudaErrorInvalidDevice;
   launches = 0;
-  const Status status = falchion::run(plan, operands, {}, nullptr);
+  const Status status = falchion::run<Attention>(plan, operands, {}, nullptr);
   EXPECT_EQ(status.code, Code::device);
   EXPECT_EQ(status.why, "CUDA does not say which device is current, so none is left for another");
   EXPECT_EQ(launches, 0);
@@ -257,12 +257,12 @@ TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   driver.set_context(&made_by_the_application);
   PlanData plan = plan_of(x);
   plan.gpu.ordinal = 2;
-  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
   plan.gpu.ordinal = 1;  // The context belongs to this device, so the kernel must run in it.
-  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
 }
 
@@ -298,11 +298,31 @@ TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   Operands moved = operands;
   moved.k.data = host.data();
   PlanData plan = plan_of(x);
-  EXPECT_EQ(falchion::run(plan, moved, {}, nullptr).code, Code::invalid);
+  EXPECT_EQ(falchion::run<Attention>(plan, moved, {}, nullptr).code, Code::invalid);
   plan.target.trust_pointers = true;
   driver.fail_with(999);
-  EXPECT_EQ(falchion::run(plan, moved, {}, nullptr).why, "");
+  EXPECT_EQ(falchion::run<Attention>(plan, moved, {}, nullptr).why, "");
   EXPECT_EQ(launches, 1);
+}
+
+/// Each pointer is asked for once, and what a one-call form has found out is not asked again.
+TEST_F(GpuRuns, NothingIsAskedTwice) {
+  cuda.devices = 3;
+  PlanData plan = plan_of(x);
+  plan.gpu.ordinal = 2;
+  cuda.current = 1;
+  const std::array<const Tensor*, 4> tensors{&operands.q, &operands.k, &operands.v, &operands.o};
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).why, "");
+  for (const Tensor* tensor : tensors) EXPECT_EQ(driver.times_asked(tensor->data), 1);
+  EXPECT_EQ(launched_on, 2);
+  const Known known{.data = operands.q.data, .place = cuda::Place::here, .device_is_current = true};
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr, known).why, "");
+  EXPECT_EQ(driver.times_asked(operands.q.data), 1) << "no second time";
+  EXPECT_EQ(driver.times_asked(operands.k.data), 2);
+  EXPECT_EQ(launched_on, 1) << "the run leaves the current device alone";
+  const Known elsewhere{.data = operands.q.data, .place = cuda::Place::host, .device_is_current = true};
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr, elsewhere).code, Code::invalid)
+      << "what is known of a pointer is what counts";
 }
 
 TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
@@ -310,21 +330,21 @@ TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   plan.gpu.unaligned = nullptr;
   Operands crooked = operands;
   crooked.v.stride[1] = 35;
-  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+  EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,
             "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general variant for bf16");
   crooked = operands;
   crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
-  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+  EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,
             text("k.data = ", crooked.k.data,
                  " is 2 past a multiple of 16 bytes, and this build has no general variant for bf16"));
   // sm80 loads without TMA, so a stride that TMA cannot follow is not what is in the way.
   crooked.q.stride[2] = 0;
-  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+  EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,
             text("k.data = ", crooked.k.data,
                  " is 2 past a multiple of 16 bytes, and this build has no general variant for bf16"));
   crooked = operands;
   plan.attention().problem.d_qk = crooked.q.shape[3] = crooked.k.shape[3] = 28;
-  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+  EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,
             "q.shape[3] = 28 is no multiple of 8, 16 bytes, and this build has no general variant for bf16");
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "api/validate.hpp"
 #include "plan/json.hpp"
 #include "plan/operation.hpp"
@@ -212,7 +213,7 @@ void check(const Problem& problem, Pass pass, const Target& target, std::set<std
     EXPECT_EQ(parse(plan.explain(Format::json)), json);
     EXPECT_EQ(json["status"]["why"], "");
     EXPECT_EQ(json["decision"]["here"], !is_gpu(plan.backend()) || target.sm == 0);
-    return same_decision(json, *plan.data());
+    return same_decision(json, *data_of(plan));
   }
   EXPECT_NE(json["status"]["why"], "");
   PlanData other;

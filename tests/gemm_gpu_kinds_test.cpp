@@ -9,6 +9,7 @@
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 #include "support/gemm_plan.hpp"
 #include "support/tensor.hpp"
 

@@ -4,11 +4,13 @@
 
 #include <limits>
 
+#include "api/data_of.hpp"
 #include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "support/far_rows.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -144,7 +146,7 @@ TEST(GemmContract, ABatchOverOneBIsOneMatrixWhereItCanBe) {
           Plan plan;
           ASSERT_TRUE(Plan::make(x.problem, path.target(), &plan));
           if (path.backend != Backend::ref) {
-            const PlanData& data = *plan.data();
+            const PlanData& data = *data_of(plan);
             const GemmCall call = path.on_gpu() ? GemmCall(to_gpu_gemm_args(data, *data.variant, x.operands(), nullptr))
                                                 : GemmCall(to_gemm_args(data, x.operands(), nullptr));
             EXPECT_EQ(call.batch == 1, row.one);

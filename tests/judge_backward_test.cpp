@@ -203,6 +203,24 @@ TEST(JudgeBackward, AnInfIsNanUnderAVanishingProbabilityAlone) {
   }
 }
 
+/// dS is 16 grad_o times 50 here. Past f16 it is Inf in a kernel on tensor cores, and what it is multiplied with
+/// becomes Inf or NaN: rows of grad_q and grad_k, and no others. On the CPU and on ref it stays finite.
+TEST(JudgeBackward, ADsPastF16OnTensorCoresAlone) {
+  for (const float grad : {60.F, 100.F}) {  // dS is 48,000 and 80,000
+    Gradients all(Case{"x", 1, 1, 2, 1, 1, 8, 16}, DType::f16, {.grads = Grads::f32});
+    fill(&all.x.q, 0);  // so that each P is a half
+    all.x.v.for_each([&](auto b, auto s, auto h, auto d) { all.x.v.set(b, s, h, d, s == 0 ? 100 : -100); });
+    all.run_forward();
+    fill(&all.grad_o, grad);
+    const GradientReference judge(all.x.problem, all.operands());
+    all.run();
+    EXPECT_EQ(may_be_nan(judge, &all, Gradient::q, {0, 0, 0, 3}, true), grad == 100);
+    EXPECT_EQ(may_be_nan(judge, &all, Gradient::k, {0, 1, 0, 3}, true), grad == 100);
+    EXPECT_FALSE(may_be_nan(judge, &all, Gradient::v, {0, 1, 0, 3}, true));
+    EXPECT_FALSE(may_be_nan(judge, &all, Gradient::q, {0, 0, 0, 3}, false));
+  }
+}
+
 /// A score in the thousands that is too small by what tensor cores cut off in 14 steps of 16 products, all of one sign,
 /// passes. One that has lost eight times as much does not. With one query grad_v is P times grad_o.
 TEST(JudgeBackward, WhatTensorCoresCutOff) {

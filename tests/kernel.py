@@ -2,7 +2,7 @@
 """What belongs to a kernel file or folder: the smallest set of variants that has it, the tests that run here, and those on a
 device. `./dev kernel NAME` builds and runs what this prints.
 
-    tests/kernel.py src/sm90/attention_forward.cuh      (also a folder, or the beginning of names: sm90/attention_forward)
+    tests/kernel.py src/sm90/attention_forward/kernel.cuh      (also a folder, or the beginning of names: sm90/attention_forward)
 
 Nothing is listed by hand. The file that defines OP_KIND() or OP_kernel() is where the code of a line of src/variants.def
 begins, and what it includes belongs to that variant; of a CPU kernel the compiler says it, because levels differ. A test

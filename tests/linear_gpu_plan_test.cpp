@@ -183,9 +183,9 @@ TEST_F(LinearGpuVariants, AreExplainedByABuildWithoutThem) {
       "shared      151 kB a CTA, 256 threads\n"
       "workspace   10.9 MB\n"
       "paths\n"
-      "  sm90 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
-      "  sm80 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
-      "  sm80 general bf16 d64  the normaliser needs a normalise or exact variant\n"
+      "  sm90 plain bf16 d64    the normaliser needs an exact variant of sm80\n"
+      "  sm80 plain bf16 d64    the normaliser needs an exact variant of sm80\n"
+      "  sm80 general bf16 d64  the normaliser needs an exact variant of sm80\n"
       "  sm80 exact bf16        would be taken\n");
   EXPECT_TRUE(explain(a, Pass::forward, Backend::sm80)
                   .starts_with("not built   this build lacks the variant sm80 normalise "

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "api/data_of.hpp"
 #include "base/size.hpp"
 #include "plan/plan_data.hpp"
 #include "problem/device_copy.hpp"
@@ -188,11 +189,11 @@ void expect_segments_agree(const Path& path, DType dtype, Pass pass, const Linea
   target.segments = segments;
   Plan plan;
   ASSERT_TRUE(Plan::make(cut.problem, pass, target, &plan));
-  if (plan.data()->backend != Backend::ref) {
-    EXPECT_EQ(plan.data()->linear().segments, segments);
+  if (data_of(plan)->backend != Backend::ref) {
+    EXPECT_EQ(data_of(plan)->linear().segments, segments);
   }  // ref does not cut sequences into segments.
-  if (cut.problem.s == kTwoParts && plan.data()->backend == Backend::sm90) {
-    EXPECT_EQ(plan.data()->linear().parts, 2);
+  if (cut.problem.s == kTwoParts && data_of(plan)->backend == Backend::sm90) {
+    EXPECT_EQ(data_of(plan)->linear().parts, 2);
   }
   ASSERT_TRUE(run(path.target(), pass, &uncut));
   const Status status = run(path.target(), pass, &cut);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/data_of.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -159,10 +160,10 @@ class LinearSegments : public ::testing::Test {
     Plan plan;
     const Status status = Plan::make(a, Pass::forward, target, &plan);
     EXPECT_TRUE(status) << status.why;
-    EXPECT_GE(plan.data()->linear().segment * plan.data()->linear().segments, s) << "every token has a segment";
-    EXPECT_LT(plan.data()->linear().segment * (plan.data()->linear().segments - 1), std::max<std::int64_t>(s, 1))
+    EXPECT_GE(data_of(plan)->linear().segment * data_of(plan)->linear().segments, s) << "every token has a segment";
+    EXPECT_LT(data_of(plan)->linear().segment * (data_of(plan)->linear().segments - 1), std::max<std::int64_t>(s, 1))
         << "and every segment a token";
-    return plan.data()->linear();
+    return data_of(plan)->linear();
   }
 };
 

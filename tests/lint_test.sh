@@ -37,6 +37,11 @@ find_bad "ends the process of whoever loaded us" \
   '(^|[^_[:alnum:]."])(std::)?(exit|_Exit|quick_exit|abort|terminate|__builtin_trap|HWY_ABORT|HWY_ASSERT|assert) *\(' $library
 find_bad "prints" '(std::)?(cout|cerr)\b|(^|[^_[:alnum:]])f?printf *\(' $library
 
+kernels=$(grep -E '^src/' <<<"$all" | grep -v '^src/base/host_device.hpp')
+find_bad "write FALCHION_DEVICE" '__device__ __forceinline__|__forceinline__ __device__|\bCUTE_DEVICE\b' $kernels
+find_bad "names another back end; what both have is in namespace gpu" '\bsm80::' $(grep -E '^src/(sm90|gpu)/' <<<"$kernels")
+find_bad "names another back end; what both have is in namespace gpu" '\bsm90::' $(grep -E '^src/(sm80|gpu)/' <<<"$kernels")
+
 # One statement a line. The rule is tried first: each of these lines is a find, and each of those that follow is none.
 tried=$(awk -f "$comma_rule" <(cat <<'END'
 a = 1, b = f(x, y);

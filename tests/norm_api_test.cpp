@@ -163,6 +163,10 @@ TEST(NormApi, AGpuCutsARowAmongAPowerOfTwoOfThreads) {
   }
 }
 
+gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& x) {
+  return falchion::to_gpu_norm_args(plan, x, moves_eight(plan.norm().problem, x));
+}
+
 /// Axes of rows that follow each other in all operands are one, so that no thread has to divide by their extents.
 TEST(NormApi, AxesOfRowsThatFollowEachOtherAreOne) {
   const auto s_of = [](const NormCase& row) {

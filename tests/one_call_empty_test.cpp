@@ -58,11 +58,6 @@ Status call(const Norm& n, Pass, const NormOperands& x) {
   return norm(x, options, host_target());
 }
 
-OperandList list_of(const Attention& a, Pass pass, const Operands& x) { return operands_of(a, pass, x); }
-OperandList list_of(const LinearAttention& a, Pass pass, const LinearOperands& x) { return operands_of(a, pass, x); }
-OperandList list_of(const Gemm& g, Pass, const GemmOperands& x) { return operands_of(g, x); }
-OperandList list_of(const Norm& n, Pass, const NormOperands& x) { return operands_of(n, x); }
-
 /// Are the sizes of the problem taken from this operand? Then no extent of it can be wrong.
 bool says_sizes(const std::string& name) {
   for (const char* one : {"q", "k", "v", "a", "d", "x"}) {
@@ -80,7 +75,7 @@ void expect_shapes_to_count(const Problem& problem, Pass pass, AnyOperands x) {
   }
   const Status status = call(problem, pass, x);
   ASSERT_TRUE(status) << status.why;
-  const OperandList list = list_of(problem, pass, x);
+  const OperandList list = operands_of(problem, pass, x);
   for (const Operand& operand : list.tensors()) {
     if (!operand.wanted || !is_empty(*operand.x) || says_sizes(operand.name)) continue;
     AnyOperands spoilt = x;

@@ -1,4 +1,4 @@
-// tests/operations_test.cpp: checks that the table of operations (src/plan/operations.cpp) is complete. Each operation
+// tests/operations_test.cpp: checks that the table of operations (src/api/operations.cpp) is complete. Each operation
 // of variants.def must have an entry, an entry must have all that explain() asks of it, and what its variants need to
 // be planned and run.
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "api/runner.hpp"
+#include "api/operand_list.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 
@@ -27,15 +27,6 @@ bool is_listed(const Operation& x, bool for_gpu) {
                      [&](const Variant& v) { return v.is(x.name) && is_gpu(v.backend) == for_gpu; });
 }
 
-/// A runner has what its variants need, and the definition always.
-void expect_all_of(const Operation& x, const auto& runner) {
-  EXPECT_TRUE(runner.operands != nullptr && runner.validate != nullptr && runner.nothing_to_do != nullptr) << x.name;
-  EXPECT_TRUE(runner.check_lengths != nullptr && runner.run_on_ref != nullptr) << x.name;
-  EXPECT_EQ(runner.run_on_cpu != nullptr, is_listed(x, false)) << x.name;
-  for (const bool there : {runner.check_totals != nullptr, runner.choose != nullptr, runner.launch != nullptr})
-    EXPECT_EQ(there, is_listed(x, true)) << x.name;
-}
-
 TEST(Operations, AnEntryHasAllOfAPart) {
   for (const Operation& x : operations()) {
     SCOPED_TRACE(x.name);
@@ -46,17 +37,37 @@ TEST(Operations, AnEntryHasAllOfAPart) {
   }
 }
 
-/// What can be planned can be run, with one kind of operands.
-TEST(Operations, WhatIsBuiltHasARunner) {
-  for (const Operation& x : operations()) {
-    const int runners = (runner_of<Operands>(x) != nullptr) + (runner_of<LinearOperands>(x) != nullptr) +
-                        (runner_of<GemmOperands>(x) != nullptr) + (runner_of<NormOperands>(x) != nullptr);
-    EXPECT_EQ(runners, 1) << x.name;
-    if (const auto* runner = runner_of<Operands>(x)) expect_all_of(x, *runner);
-    if (const auto* runner = runner_of<LinearOperands>(x)) expect_all_of(x, *runner);
-    if (const auto* runner = runner_of<GemmOperands>(x)) expect_all_of(x, *runner);
-    if (const auto* runner = runner_of<NormOperands>(x)) expect_all_of(x, *runner);
+/// What can be planned can be run: an entry has what its variants need, and the definition always.
+template <class Problem>
+void expect_to_run(const Problem& problem) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const auto& x = operation_of(problem, pass);
+    SCOPED_TRACE(x.name);
+    EXPECT_TRUE(x.operands != nullptr && x.validate != nullptr && x.nothing_to_do != nullptr);
+    EXPECT_TRUE(x.check_lengths != nullptr && x.run_on_ref != nullptr);
+    EXPECT_EQ(x.run_on_cpu != nullptr, is_listed(x, false));
+    for (const bool there : {x.check_totals != nullptr, x.choose != nullptr, x.launch != nullptr})
+      EXPECT_EQ(there, is_listed(x, true));
   }
+}
+TEST(Operations, WhatIsPlannedCanRun) {
+  expect_to_run(Attention{});
+  expect_to_run(LinearAttention{});
+  expect_to_run(Gemm{});
+  expect_to_run(Norm{});
+}
+
+/// The entries of all problems and passes are those of the table.
+TEST(Operations, TheTableHasThoseOfEachProblem) {
+  std::set<const Operation*> of_problems, of_table;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    of_problems.insert(&operation_of(Attention{}, pass));
+    of_problems.insert(&operation_of(LinearAttention{}, pass));
+    of_problems.insert(&operation_of(Gemm{}, pass));
+    of_problems.insert(&operation_of(Norm{}, pass));
+  }
+  for (const Operation& operation : operations()) of_table.insert(&operation);
+  EXPECT_EQ(of_problems, of_table);
 }
 
 TEST(Operations, AProblemAndAPassNameOne) {
@@ -66,6 +77,18 @@ TEST(Operations, AProblemAndAPassNameOne) {
   EXPECT_STREQ(operation_of(LinearAttention{}, Pass::backward).name, "linear_attention_backward");
   EXPECT_STREQ(operation_of(Gemm{}).name, "gemm");
   EXPECT_STREQ(operation_of(Norm{}).name, "norm");
+}
+
+/// A plan has its entry, so that no run looks for it; operands of another problem find none.
+TEST(Operations, APlanKeepsItsEntry) {
+  PlanData plan;
+  ask(Norm{}, Pass::forward, Target{}, &plan);
+  EXPECT_EQ(operation_in<Norm>(plan), &operation_of(Norm{}));
+  EXPECT_EQ(operation_in<Gemm>(plan), nullptr);
+  EXPECT_EQ(operation_in<Attention>(plan), nullptr);
+  ask(LinearAttention{}, Pass::backward, Target{}, &plan);
+  EXPECT_EQ(operation_in<LinearAttention>(plan), &operation_of(LinearAttention{}, Pass::backward));
+  EXPECT_EQ(operation_in<Norm>(plan), nullptr);
 }
 
 }  // namespace

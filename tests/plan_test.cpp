@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "api/data_of.hpp"
 #include "cpu/levels.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/operation.hpp"
@@ -16,7 +17,11 @@
 namespace falchion::testing {
 namespace {
 
-constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::bf16, 0};
+constexpr Variant kVariant{.op = "attention_forward",
+                           .backend = Backend::cpu,
+                           .level = "avx512",
+                           .kind = VariantKind::avx512,
+                           .dtype = DType::bf16};
 
 Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
                   std::int64_t d) {
@@ -208,7 +213,7 @@ class Decision : public ::testing::Test {
     Plan plan;
     const Status status = Plan::make(a, Pass::forward, target, &plan);
     EXPECT_TRUE(status) << status.why;
-    return status ? *plan.data() : PlanData{};
+    return status ? *data_of(plan) : PlanData{};
   }
 };
 
@@ -285,7 +290,7 @@ TEST_F(Decision, TheFastestUsableLevelIsTaken) {
     if (variant.dtype != DType::bf16 || variant.kernel_as<cpu::AttentionKernel>() == nullptr) continue;
     for (const cpu::Level& level : cpu::cpu_levels()) {
       if (!level.usable || std::string(level.name) != variant.level) continue;
-      EXPECT_EQ(plan.data()->variant, &variant);
+      EXPECT_EQ(data_of(plan)->variant, &variant);
       return;
     }
   }
@@ -359,7 +364,7 @@ TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
               ? Plan::make(Gemm{.dtype = DType::i8, .dtype_d = DType::i32, .m = 8, .n = 8, .k = 8}, {}, &plan)
               : Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan);
       ASSERT_TRUE(status) << asked.name << " " << op << ": " << status.why;
-      EXPECT_EQ(plan.data()->variant->level, best) << asked.name << " " << op;
+      EXPECT_EQ(data_of(plan)->variant->level, best) << asked.name << " " << op;
       if (best == asked.name) continue;
       ++below;
       EXPECT_NE(plan.explain().find(text("FALCHION_CPU = ", asked.name,

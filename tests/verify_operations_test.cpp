@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "api/data_of.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "problem/operation.hpp"
@@ -79,7 +80,7 @@ TEST(CommandOperations, AStormPlansWhatItsEntryNames) {
     Plan plan;
     const Status status = storm::make_plan(problem, Target(Backend::ref), &plan);
     ASSERT_TRUE(status) << status.why << "\n" << storm::to_text(problem);
-    EXPECT_STREQ(plan.data()->operation->name, entry.operation);
+    EXPECT_STREQ(data_of(plan)->operation->name, entry.operation);
   }
 }
 

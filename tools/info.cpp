@@ -10,6 +10,7 @@
 #include "cpu/threads.hpp"
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/support.hpp"
 #include "plan/text.hpp"
 #include "problem/operation.hpp"
 #include "runtime/runtime.hpp"
@@ -100,10 +101,13 @@ void print_text() {
 }  // namespace
 
 void add_info(Command& command) {
-  const auto as_json = std::make_shared<bool>(false);
+  const auto as_json = std::make_shared<bool>(false), of_support = std::make_shared<bool>(false);
   command.flag("--json", as_json.get(), "Machine-readable output");
-  command.run([as_json](const Given&) {
-    if (*as_json) {
+  command.flag("--support", of_support.get(), "What each back end has, as tables in Markdown (docs/support.md)");
+  command.run([as_json, of_support](const Given&) {
+    if (*of_support) {
+      fmt::print("{}", support_tables());
+    } else if (*as_json) {
       print_json(facts(), 2);
     } else {
       print_text();

@@ -65,9 +65,9 @@ class FALCHION_API Plan {
              Stream stream = nullptr) const noexcept;
 
   explicit operator bool() const { return data_ != nullptr; }
-  const struct PlanData* data() const { return data_.get(); }
 
  private:
+  friend struct PlanAccess;
   std::shared_ptr<const struct PlanData> data_;
 };
 

@@ -115,7 +115,7 @@ fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, int64_t 
 }
 
 fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out, pass);
+  return c_plan_make(to_problem, problem, target, out, pass);
 }
 
 void fal_plan_free(fal_plan* plan) { delete plan; }
@@ -141,23 +141,16 @@ const char* fal_plan_explain(const fal_plan* plan, int32_t format) {
 
 fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace, size_t workspace_bytes,
                         void* stream) {
-  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
-  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
+  return c_plan_run(to_operands, plan, operands, workspace, workspace_bytes, stream);
 }
 
 const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format, pass);
+  return c_explain(to_problem, problem, target, format, pass);
 }
 
 fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,
                              void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    const Operands x = to_operands(operands, &check);
-    const Attention a = options != nullptr ? to_problem(options, &check) : Attention{};
-    const Target t = to_target(target, &check);
-    return check.ok() ? attention(x, a, t, stream) : check.take();
-  });
+  return c_call(attention, to_problem, options, to_operands, operands, target, stream);
 }
 
 void fal_release_workspaces(void) { release_workspaces(); }

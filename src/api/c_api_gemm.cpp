@@ -64,26 +64,19 @@ fal_gemm fal_gemm_init(void) {
 }
 
 fal_status fal_gemm_plan_make(const fal_gemm* problem, const fal_target* target, fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out);
+  return c_plan_make(to_problem, problem, target, out);
 }
 
 fal_status fal_gemm_plan_run(const fal_plan* plan, const fal_gemm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
-  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
-  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
+  return c_plan_run(to_operands, plan, operands, workspace, workspace_bytes, stream);
 }
 
 const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* target, int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format);
+  return c_explain(to_problem, problem, target, format);
 }
 
 fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
                         void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    const GemmOperands x = to_operands(operands, &check);
-    const Gemm g = options != nullptr ? to_problem(options, &check) : Gemm{};
-    const Target t = to_target(target, &check);
-    return check.ok() ? gemm(x, g, t, stream) : check.take();
-  });
+  return c_call(gemm, to_problem, options, to_operands, operands, target, stream);
 }

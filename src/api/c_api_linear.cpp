@@ -70,29 +70,22 @@ fal_linear_attention fal_linear_attention_init(void) {
 
 fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                 fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out, pass);
+  return c_plan_make(to_problem, problem, target, out, pass);
 }
 
 fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
                                size_t workspace_bytes, void* stream) {
-  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
-  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
+  return c_plan_run(to_operands, plan, operands, workspace, workspace_bytes, stream);
 }
 
 const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format, pass);
+  return c_explain(to_problem, problem, target, format, pass);
 }
 
 fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
                                     const fal_target* target, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    const LinearOperands x = to_operands(operands, &check);
-    const LinearAttention a = options != nullptr ? to_problem(options, &check) : LinearAttention{};
-    const Target t = to_target(target, &check);
-    return check.ok() ? linear_attention(x, a, t, stream) : check.take();
-  });
+  return c_call(linear_attention, to_problem, options, to_operands, operands, target, stream);
 }
 
 fal_status fal_linear_validate_lengths(const fal_linear_attention* problem, const fal_linear_operands* operands) {

@@ -55,26 +55,19 @@ fal_norm fal_norm_init(void) {
 }
 
 fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out);
+  return c_plan_make(to_problem, problem, target, out);
 }
 
 fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
-  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
-  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
+  return c_plan_run(to_operands, plan, operands, workspace, workspace_bytes, stream);
 }
 
 const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format);
+  return c_explain(to_problem, problem, target, format);
 }
 
 fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
                         void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    const NormOperands x = to_operands(operands, &check);
-    const Norm n = options != nullptr ? to_problem(options, &check) : Norm{};
-    const Target t = to_target(target, &check);
-    return check.ok() ? norm(x, n, t, stream) : check.take();
-  });
+  return c_call(norm, to_problem, options, to_operands, operands, target, stream);
 }

@@ -137,15 +137,18 @@ inline std::optional<Format> to_format(std::int32_t value) noexcept try {
   return std::nullopt;
 }
 
-/// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it. pass: the caller's number, or
-/// nothing for a problem that has no passes.
-template <class ToProblem, class... Number>
-fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_plan** out, Number... pass) noexcept {
+// What the functions of one kind of problem do, whatever it is. to_problem and to_operands: its struct of the caller's
+// as C++ has it.
+
+/// fal_plan_make and its like. pass: the caller's number, or nothing for a problem that has no passes.
+template <class Problem, class From, class... Number>
+fal_status c_plan_make(Problem (*to_problem)(const From*, Check*), const From* problem, const fal_target* target,
+                       fal_plan** out, Number... pass) noexcept {
   return guarded([&]() -> Status {
     Check check;
     if (!check.require(out != nullptr, "out is null")) return check.take();
     *out = nullptr;
-    const auto a = to_problem(&check);
+    const Problem a = to_problem(problem, &check);
     const Target t = to_target(target, &check);
     const std::array<Pass, sizeof...(pass)> p{to_enum(pass, Pass::backward, &check, "pass")...};
     if (!check.ok()) return check.take();
@@ -157,32 +160,47 @@ fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_
   });
 }
 
-/// fal_plan_run and its like. to_operands(Check*): the caller's operands as C++ has them.
-template <class ToOperands>
-fal_status run_plan(const fal_plan* plan, const ToOperands& to_operands, void* workspace, std::size_t workspace_bytes,
-                    void* stream) noexcept {
+/// fal_plan_run and its like.
+template <class AnyOperands, class From>
+fal_status c_plan_run(AnyOperands (*to_operands)(const From*, Check*), const fal_plan* plan, const From* operands,
+                      void* workspace, std::size_t workspace_bytes, void* stream) noexcept {
   return guarded([&]() -> Status {
     Check check;
     check.require(plan != nullptr, "plan is null");
-    const auto x = to_operands(&check);
+    const AnyOperands x = to_operands(operands, &check);
     return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
   });
 }
 
 /// fal_explain and its like.
-template <class ToProblem, class... Number>
-const char* explain_plan(const ToProblem& to_problem, const fal_target* target, std::int32_t format,
-                         Number... pass) noexcept {
+template <class Problem, class From, class... Number>
+const char* c_explain(Problem (*to_problem)(const From*, Check*), const From* problem, const fal_target* target,
+                      std::int32_t format, Number... pass) noexcept {
   thread_local std::string place;
   const std::optional<Format> wanted = to_format(format);
   if (!wanted) return nullptr;
   return kept_text(&place, [&] {
     Check check;
-    const auto a = to_problem(&check);
+    const Problem a = to_problem(problem, &check);
     const Target t = to_target(target, &check);
     const std::array<Pass, sizeof...(pass)> p{to_enum(pass, Pass::backward, &check, "pass")...};
     const auto tell = [&](auto... known) { return explain(a, known..., t, *wanted); };
     return check.ok() ? std::apply(tell, p) : explain_refusal(check.take(), *wanted);
+  });
+}
+
+/// fal_attention_run and its like. call: the one-call form of C++.
+template <class Problem, class AnyOperands, class From, class FromOperands>
+fal_status c_call(Status (*call)(const AnyOperands&, const Problem&, Target, Stream) noexcept,
+                  Problem (*to_problem)(const From*, Check*), const From* options,
+                  AnyOperands (*to_operands)(const FromOperands*, Check*), const FromOperands* operands,
+                  const fal_target* target, void* stream) noexcept {
+  return guarded([&]() -> Status {
+    Check check;
+    const AnyOperands x = to_operands(operands, &check);
+    const Problem a = options != nullptr ? to_problem(options, &check) : Problem{};
+    const Target t = to_target(target, &check);
+    return check.ok() ? call(x, a, t, stream) : check.take();
   });
 }
 

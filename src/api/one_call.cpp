@@ -129,7 +129,7 @@ std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
   return outer * inner;
 }
 
-Gemm problem_of(const GemmOperands& x, const Gemm& options) {
+Gemm problem_of(const GemmOperands& x, Pass, const Gemm& options) {
   Gemm g = options;
   g.dtype = x.a.dtype;
   g.dtype_b = x.b.dtype;
@@ -147,7 +147,7 @@ Gemm problem_of(const GemmOperands& x, const Gemm& options) {
   return with_plain_dtypes(g);
 }
 
-Norm problem_of(const NormOperands& x, const Norm& options) {
+Norm problem_of(const NormOperands& x, Pass, const Norm& options) {
   Norm n = options;
   n.dtype = x.x.dtype;
   n.dtype_y = x.y.dtype;
@@ -163,16 +163,29 @@ Norm problem_of(const NormOperands& x, const Norm& options) {
   return with_plain_dtypes(n);
 }
 
+template <class Problem>
+Status call(const OperandsOf<Problem>& operands, const Problem& options, const Target& target, Stream stream) noexcept
+    try {
+  const Pass pass = pass_of(operands);
+  Problem problem = problem_of(operands, pass, options);
+  if constexpr (requires { problem.packed; }) {
+    if (problem.packed) {
+      if (Status status = complete_packed(operands, pass, &problem); !status) return status;
+    }
+  }
+  return run_once(problem, pass, operands, target, stream);
+} catch (...) { return caught(); }
+
 }  // namespace
 
 Anchor anchor_of(const OperandList& list) {
-  Anchor shared{"q", cuda::Place::host};  // of the operands that both sides can use
+  Anchor shared{.name = "q", .place = cuda::Place::host};  // of the operands that both sides can use
   bool decided = false;
   const auto ask = [&](const char* name, const void* data) {
     if (data == nullptr || decided) return;
     const cuda::Place place = cuda::place_of(data);
     decided = !both_can_use(place);
-    if (decided || shared.place != cuda::Place::managed) shared = {name, place};
+    if (decided || shared.place != cuda::Place::managed) shared = {name, data, place};
   };
   for (const Operand& operand : list.tensors()) ask(operand.name, operand.wanted ? data_of(*operand.x) : nullptr);
   for (const Array& array : list.arrays()) ask(array.name, array.wanted ? array.data : nullptr);
@@ -193,32 +206,19 @@ Status no_gpu_path(const Anchor& anchor, const PlanData& plan) {
   return {unknown ? Code::device : Code::unsupported, std::move(why)};
 }
 
-Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
-  const Pass pass = pass_of(operands);
-  Attention a = problem_of(operands, pass, options);
-  if (a.packed) {
-    if (Status status = complete_packed(operands, pass, &a); !status) return status;
-  }
-  return run_once(a, pass, operands, target, stream);
-} catch (...) { return caught(); }
-
+Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept {
+  return call(operands, options, target, stream);
+}
 Status linear_attention(const LinearOperands& operands, const LinearAttention& options, Target target,
-                        Stream stream) noexcept try {
-  const Pass pass = pass_of(operands);
-  LinearAttention a = problem_of(operands, pass, options);
-  if (a.packed) {
-    if (Status status = complete_packed(operands, pass, &a); !status) return status;
-  }
-  return run_once(a, pass, operands, target, stream);
-} catch (...) { return caught(); }
-
-Status gemm(const GemmOperands& operands, const Gemm& options, Target target, Stream stream) noexcept try {
-  return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
-} catch (...) { return caught(); }
-
-Status norm(const NormOperands& operands, const Norm& options, Target target, Stream stream) noexcept try {
-  return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
-} catch (...) { return caught(); }
+                        Stream stream) noexcept {
+  return call(operands, options, target, stream);
+}
+Status gemm(const GemmOperands& operands, const Gemm& options, Target target, Stream stream) noexcept {
+  return call(operands, options, target, stream);
+}
+Status norm(const NormOperands& operands, const Norm& options, Target target, Stream stream) noexcept {
+  return call(operands, options, target, stream);
+}
 
 void release_workspaces() noexcept {
   kept_plans<Attention>().release_workspace();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "api/lengths.hpp"
@@ -28,40 +29,62 @@ struct FreeAligned {
   void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{tiles::kAlign}); }
 };
 
+/// What a plan was asked for. Equal requests have one plan.
+template <class Problem>
+struct Request {
+  Problem problem;
+  Pass pass = Pass::forward;
+  Target target;
+  bool named = false;  // target.cpu_level was given
+  std::string level;   // by value: what target.cpu_level and FALCHION_CPU said then
+  int ordinal = -1;    // the CUDA device that was current; -1 for the host's backends
+
+  bool operator==(const Request& other) const {
+    return problem == other.problem && pass == other.pass && named == other.named && level == other.level &&
+           ordinal == other.ordinal && fields(target) == fields(other.target);
+  }
+
+ private:
+  /// All that a target has but its level. Where it gets another field, this does not compile.
+  static auto fields(const Target& x) {
+    const auto& [backend, threads, executor, sm, cpu_level, segments, device, trust_pointers] = x;
+    static_cast<void>(cpu_level);
+    return std::tie(backend, threads, executor, sm, segments, device, trust_pointers);
+  }
+};
+
+template <class Problem>
+Request<Problem> request_for(const Problem& problem, Pass pass, const Target& target) {
+  // A level that the target names asks for the CPU too; one that the environment names does not.
+  const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
+  const char* level = named ? target.cpu_level : cpu::level_from_environment();
+  const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
+  const int ordinal = host ? -1 : target.device >= 0 ? target.device : cuda::current_ordinal();  // to ask starts CUDA
+  return {problem, pass, target, named, level != nullptr ? level : "", ordinal};
+}
+
 template <class Problem>
 class PlanCache {
  public:
-  Status plan_for(const Problem& problem, Pass pass, const Target& target, const Plan** out) {
-    // A level that the target names asks for the CPU too; one that the environment names does not.
-    const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
-    const char* level = named ? target.cpu_level : cpu::level_from_environment();
-    const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
-    const int ordinal = host ? -1 : target.device >= 0 ? target.device : cuda::current_ordinal();  // to ask starts CUDA
-    const std::string wanted = level != nullptr ? level : "";
+  /// The plan stays until eight others have been asked for.
+  Status plan_for(Request<Problem> request, const PlanData** out) {
     for (const Kept& old : kept_) {
-      if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted || old.named != named ||
-          !(old.target.executor == target.executor) || old.ordinal != ordinal || old.target.backend != target.backend ||
-          old.target.threads != target.threads || old.target.sm != target.sm ||
-          old.target.segments != target.segments || old.target.device != target.device ||
-          old.target.trust_pointers != target.trust_pointers) {
-        continue;
-      }
-      *out = &old.plan;
+      if (old.plan == nullptr || !(old.request == request)) continue;
+      *out = old.plan.get();
       return {};
     }
-    Plan plan;
-    if (Status status = make(problem, pass, target, &plan); !status) return status;
-    Kept& place = kept_[next_++ % kept_.size()];  // the oldest goes
-    place = {problem, pass, target, ordinal, named, wanted, std::move(plan)};
-    *out = &place.plan;
+    std::shared_ptr<const PlanData> plan;
+    if (Status status = make_plan(request.problem, request.pass, request.target, &plan); !status) return status;
+    *out = plan.get();
+    kept_[next_++ % kept_.size()] = {std::move(request), std::move(plan)};  // the oldest goes
     return {};
   }
   /// Runs a plan of the CPU.
-  template <class Operands>
-  Status run(const Plan& plan, const Operands& operands, Stream stream) {
-    reserve(plan.workspace_bytes());
+  Status run_on_host(const PlanData& plan, const OperandsOf<Problem>& operands, Known known) {
+    reserve(plan.workspace);
+    known.workspace_is_in_place = true;
     busy_ = true;
-    Status status = plan.run(operands, workspace_.get(), bytes_, stream);
+    Status status = run<Problem>(plan, operands, {workspace_.get(), bytes_}, nullptr, known);
     busy_ = false;
     return status;
   }
@@ -76,20 +99,10 @@ class PlanCache {
 
  private:
   struct Kept {
-    Problem problem;
-    Pass pass = Pass::forward;
-    Target target;
-    int ordinal = -1;    // the CUDA device that was current; -1 for the host's backends
-    bool named = false;  // target.cpu_level was given
-    std::string level;   // by value: what target.cpu_level and FALCHION_CPU said then
-    Plan plan;
+    Request<Problem> request;
+    std::shared_ptr<const PlanData> plan;
   };
 
-  static Status make(const Gemm& gemm, Pass, const Target& target, Plan* out) { return Plan::make(gemm, target, out); }
-  static Status make(const Norm& norm, Pass, const Target& target, Plan* out) { return Plan::make(norm, target, out); }
-  static Status make(const auto& attention, Pass pass, const Target& target, Plan* out) {
-    return Plan::make(attention, pass, target, out);
-  }
   void reserve(std::size_t wanted) {
     if (wanted <= bytes_) return;
     workspace_.reset();
@@ -106,22 +119,29 @@ class PlanCache {
 };
 
 /// The workspace comes and goes in the stream's order, so that calls on other streams have their own.
-template <class Operands>
-Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream) {
+template <class Problem>
+Status run_once_on_gpu(const PlanData& plan, const OperandsOf<Problem>& operands, Stream stream, Known known) {
   void* workspace = nullptr;
-  const std::size_t bytes = plan.workspace_bytes();
-  if (bytes > 0) {
-    if (Status status = cuda::allocate_on(stream, bytes, &workspace); !status) return status;
+  if (plan.workspace > 0) {
+    if (Status status = cuda::allocate_on(stream, plan.workspace, &workspace); !status) return status;
   }
-  Status status = plan.run(operands, workspace, bytes, stream);
+  known.device_is_current = known.workspace_is_in_place = true;
+  Status status = run<Problem>(plan, operands, {workspace, plan.workspace}, stream, known);
   if (workspace != nullptr) cuda::release_on(stream, workspace);
   return status;
 }
 
 /// Where a problem lies, and the operand that says so.
 struct Anchor {
-  const char* name;
-  cuda::Place place;
+  const char* name = "";
+  const void* data = nullptr;
+  cuda::Place place = cuda::Place::unknown;
+
+  /// What a run need not ask again. Where a thread had no CUDA context, its GPU's memory was that of another device.
+  Known known() const {
+    const bool stays = cuda::host_can_use(place) || place == cuda::Place::here;
+    return stays ? Known{.data = data, .place = place} : Known{};
+  }
 };
 /// Asks the operands in their order, lengths too, and takes the first that one side alone can use: ordinary memory is
 /// the host's, a GPU's is a GPU's. An empty tensor has no memory and says nothing. Where every operand is pinned or
@@ -131,27 +151,18 @@ Anchor anchor_of(const OperandList& list);
 
 inline bool both_can_use(cuda::Place place) { return place == cuda::Place::pinned || place == cuda::Place::managed; }
 
-/// The first operand of each operation.
-inline Operand first_of(const Operands& x) { return {.name = "q", .x = &x.q}; }
-inline Operand first_of(const LinearOperands& x) { return {.name = "q", .x = &x.q}; }
-inline Operand first_of(const GemmOperands& x) { return {.name = "a", .x = &x.a}; }
-inline Operand first_of(const NormOperands& x) { return {.name = "x", .x = &x.x}; }
-
 /// The host, or what the operands say in a process that uses CUDA. Mostly the first of them says it, and the others are
 /// not listed, which takes 200 ns. A problem that means nothing is the host's, where planning refuses it.
-template <class Problem, class Operands>
-Anchor anchor_of(const Problem& problem, Pass pass, const Operands& operands) {
-  if (!cuda::driver_is_loaded()) return {"q", cuda::Place::host};
-  const Operand first = first_of(operands);
-  if (const void* data = data_of(*first.x); data != nullptr) {
-    if (const cuda::Place place = cuda::place_of(data); !both_can_use(place)) return {first.name, place};
+template <class Problem>
+Anchor anchor_of(const Problem& problem, Pass pass, const OperandsOf<Problem>& operands) {
+  if (!cuda::driver_is_loaded()) return {.name = "q", .place = cuda::Place::host};
+  using Traits = TraitsOf<Problem>;
+  if (const void* data = data_of(operands.*Traits::kFirst); data != nullptr) {
+    const cuda::Place place = cuda::place_of(data);
+    if (!both_can_use(place)) return {Traits::kFirstName, data, place};
   }
-  if (!validate_problem(problem, pass)) return {"q", cuda::Place::host};
-  if constexpr (requires { operands_of(problem, pass, operands); }) {
-    return anchor_of(operands_of(problem, pass, operands));
-  } else {
-    return anchor_of(operands_of(problem, operands));
-  }
+  if (!validate_problem(problem, pass)) return {.name = "q", .place = cuda::Place::host};
+  return anchor_of(operands_of(problem, pass, operands));
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
@@ -165,24 +176,24 @@ PlanCache<Problem>& kept_plans() {
 
 /// Plans, or finds the plan, and runs. `best` goes where the operands are. What lies in managed memory goes to the host
 /// where no GPU takes the problem. Lengths that a run on the host reads must be in their sequences (lengths.hpp).
-template <class Problem, class Operands>
-Status run_once(const Problem& problem, Pass pass, const Operands& operands, Target target, Stream stream) {
+template <class Problem>
+Status run_once(const Problem& problem, Pass pass, const OperandsOf<Problem>& operands, Target target, Stream stream) {
   PlanCache<Problem>& kept = kept_plans<Problem>();
   std::unique_ptr<PlanCache<Problem>> own;
   if (kept.busy()) own = std::make_unique<PlanCache<Problem>>();
   PlanCache<Problem>& cache = own ? *own : kept;
   const bool any = target.backend == Backend::best && !names_gpu(target);
-  const Anchor anchor = any ? anchor_of(problem, pass, operands) : Anchor{"", cuda::Place::unknown};
+  const Anchor anchor = any ? anchor_of(problem, pass, operands) : Anchor{};
   if (any && (anchor.place == cuda::Place::host || anchor.place == cuda::Place::pinned))
     target.backend = backend_of_host(operation_of(problem, pass), problem.dtype, target);
-  const Plan* plan = nullptr;
-  if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
-  const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
+  const PlanData* plan = nullptr;
+  if (Status status = cache.plan_for(request_for(problem, pass, target), &plan); !status) return status;
+  const cuda::OnDevice device(plan->gpu.ordinal);  // its workspace is allocated there
   if (!device.status()) return device.status();
-  if (is_gpu(plan->data()->backend)) return run_once_on_gpu(*plan, operands, stream);
-  if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *plan->data());
+  if (is_gpu(plan->backend)) return run_once_on_gpu<Problem>(*plan, operands, stream, anchor.known());
+  if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *plan);
   if (Status status = check_lengths_of_host(problem, operands); !status) return status;
-  return cache.run(*plan, operands, stream);
+  return cache.run_on_host(*plan, operands, anchor.known());
 }
 
 }  // namespace falchion

@@ -70,8 +70,8 @@ class OperandList {
 /// open is taken from the operands: packed rows.
 OperandList operands_of(const Attention& problem, Pass pass, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
-OperandList operands_of(const Gemm& problem, const GemmOperands& x);
-OperandList operands_of(const Norm& problem, const NormOperands& x);
+OperandList operands_of(const Gemm& problem, Pass pass, const GemmOperands& x);
+OperandList operands_of(const Norm& problem, Pass pass, const NormOperands& x);
 
 /// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
 /// do? Reads no element.

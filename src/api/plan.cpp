@@ -26,14 +26,6 @@ Status plan_for(const Problem& asked, Pass pass, const Target& target, PlanData*
 }
 
 template <class Problem>
-Status make_plan(const Problem& problem, Pass pass, const Target& target, std::shared_ptr<const PlanData>* out) {
-  auto data = std::make_shared<PlanData>();
-  Status status = trace::planned(*data, [&] { return plan_for(problem, pass, target, data.get()); });
-  if (status) *out = std::move(data);
-  return status;
-}
-
-template <class Problem>
 std::string explain_problem(const Problem& problem, Pass pass, const Target& target, Format format) {
   PlanData plan;
   const Status made = plan_for(problem, pass, target, &plan);
@@ -46,31 +38,49 @@ std::string explain_problem(const Problem& problem, Pass pass, const Target& tar
   return refusal ? explain(plan, format, made) : explain_refusal(plan, refusal, format);
 }
 
+/// Plan::make. out: the plan's data.
+template <class Problem>
+Status make(const Problem& problem, Pass pass, const Target& target, std::shared_ptr<const PlanData>* out) noexcept
+    try {
+  if (out == nullptr) return {Code::invalid, "out is null"};
+  out->reset();
+  return make_plan(problem, pass, target, out);
+} catch (...) { return caught(); }
+
+/// Plan::run.
+template <class Problem>
+Status run_plan(const PlanData* plan, const OperandsOf<Problem>& operands, const Workspace& workspace,
+                Stream stream) noexcept {
+  if (plan == nullptr) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
+  return run<Problem>(*plan, operands, workspace, stream);
+}
+
 }  // namespace
 
-Status Plan::make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept try {
-  if (out == nullptr) return {Code::invalid, "out is null"};
-  out->data_.reset();
-  return make_plan(problem, pass, target, &out->data_);
-} catch (...) { return caught(); }
+template <class Problem>
+Status make_plan(const Problem& problem, Pass pass, const Target& target, std::shared_ptr<const PlanData>* plan) {
+  auto data = std::make_shared<PlanData>();
+  Status status = trace::planned(*data, [&] { return plan_for(problem, pass, target, data.get()); });
+  if (status) *plan = std::move(data);
+  return status;
+}
+template Status make_plan(const Attention&, Pass, const Target&, std::shared_ptr<const PlanData>*);
+template Status make_plan(const LinearAttention&, Pass, const Target&, std::shared_ptr<const PlanData>*);
+template Status make_plan(const Gemm&, Pass, const Target&, std::shared_ptr<const PlanData>*);
+template Status make_plan(const Norm&, Pass, const Target&, std::shared_ptr<const PlanData>*);
 
-Status Plan::make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept try {
-  if (out == nullptr) return {Code::invalid, "out is null"};
-  out->data_.reset();
-  return make_plan(problem, pass, target, &out->data_);
-} catch (...) { return caught(); }
-
-Status Plan::make(const Gemm& problem, Target target, Plan* out) noexcept try {
-  if (out == nullptr) return {Code::invalid, "out is null"};
-  out->data_.reset();
-  return make_plan(problem, Pass::forward, target, &out->data_);
-} catch (...) { return caught(); }
-
-Status Plan::make(const Norm& problem, Target target, Plan* out) noexcept try {
-  if (out == nullptr) return {Code::invalid, "out is null"};
-  out->data_.reset();
-  return make_plan(problem, Pass::forward, target, &out->data_);
-} catch (...) { return caught(); }
+Status Plan::make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept {
+  return falchion::make(problem, pass, target, out == nullptr ? nullptr : &out->data_);
+}
+Status Plan::make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept {
+  return falchion::make(problem, pass, target, out == nullptr ? nullptr : &out->data_);
+}
+Status Plan::make(const Gemm& problem, Target target, Plan* out) noexcept {
+  return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
+}
+Status Plan::make(const Norm& problem, Target target, Plan* out) noexcept {
+  return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
+}
 
 std::size_t Plan::workspace_bytes() const noexcept { return data_ ? data_->workspace : 0; }
 Backend Plan::backend() const noexcept { return data_ ? data_->backend : Backend::best; }
@@ -80,29 +90,18 @@ std::string Plan::explain(Format format) const {
   return format == Format::json ? explain_refusal({Code::invalid, "no plan"}, format) : "no plan";
 }
 
-Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const noexcept
-    try {
-  if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
-} catch (...) { return caught(); }
-
-Status Plan::run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
-                 Stream stream) const noexcept try {
-  if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
-} catch (...) { return caught(); }
-
-Status Plan::run(const GemmOperands& operands, void* workspace, std::size_t workspace_bytes,
-                 Stream stream) const noexcept try {
-  if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
-} catch (...) { return caught(); }
-
-Status Plan::run(const NormOperands& operands, void* workspace, std::size_t workspace_bytes,
-                 Stream stream) const noexcept try {
-  if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
-} catch (...) { return caught(); }
+Status Plan::run(const Operands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
+  return run_plan<Attention>(data_.get(), operands, {workspace, bytes}, stream);
+}
+Status Plan::run(const LinearOperands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
+  return run_plan<LinearAttention>(data_.get(), operands, {workspace, bytes}, stream);
+}
+Status Plan::run(const GemmOperands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
+  return run_plan<Gemm>(data_.get(), operands, {workspace, bytes}, stream);
+}
+Status Plan::run(const NormOperands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
+  return run_plan<Norm>(data_.get(), operands, {workspace, bytes}, stream);
+}
 
 std::string explain(const Attention& problem, Pass pass, Target target, Format format) {
   return explain_problem(problem, pass, target, format);

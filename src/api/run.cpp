@@ -1,10 +1,11 @@
-// src/api/run.cpp: what every run checks, and in which order, whatever the operation; and the table of runners.
+// src/api/run.cpp: what every run checks, and in which order, whatever the operation.
 #include "api/run.hpp"
 
 #include <cstdint>
 #include <string>
 
-#include "api/runner.hpp"
+#include "api/check.hpp"
+#include "api/operand_list.hpp"
 #include "api/trace.hpp"
 #include "base/size.hpp"
 #include "plan/operation.hpp"
@@ -66,12 +67,12 @@ Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
 
 /// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
 /// for each pointer (some 0.2 us), for plans of the host too. The workspace is asked too.
-Status check_places(const PlanData& plan, const OperandList& list, const Workspace& workspace) {
+Status check_places(const PlanData& plan, const OperandList& list, const Workspace& workspace, const Known& known) {
   const bool gpu = is_gpu(plan.backend);
   if (plan.target.trust_pointers || (!gpu && !cuda::driver_is_loaded())) return {};
   const auto check = [&](const char* name, const void* data) {
     if (data == nullptr) return Status{};
-    const cuda::Place place = cuda::place_of(data);
+    const cuda::Place place = data == known.data ? known.place : cuda::place_of(data);
     return (gpu ? cuda::device_can_use(place) : cuda::host_can_use(place)) ? Status{} : misplaced(name, place, plan);
   };
   for (const Operand& operand : list.tensors()) {
@@ -80,7 +81,8 @@ Status check_places(const PlanData& plan, const OperandList& list, const Workspa
   for (const Array& array : list.arrays()) {
     if (Status status = check(array.name, array.wanted ? array.data : nullptr); !status) return status;
   }
-  return check("workspace", plan.workspace > 0 ? workspace.data : nullptr);
+  const bool asks_workspace = plan.workspace > 0 && !known.workspace_is_in_place;
+  return check("workspace", asks_workspace ? workspace.data : nullptr);
 }
 
 /// "" where its rows begin at multiples of 16 bytes and have no gaps between their elements and, where the kernel loads
@@ -118,46 +120,48 @@ Status no_variant_for(const PlanData& plan, const OperandList& list) {
   return {Code::unsupported, text(why, ", and this build has no general variant for ", dtype)};
 }
 
-template <class Operands_>
-Status run_on_gpu(const Runner<Operands_>& runner, const PlanData& plan, const Operands_& x, const OperandList& list,
-                  const Workspace& workspace, Stream stream) {
-  const cuda::OnDevice device(plan.gpu.ordinal);
+template <class Problem>
+Status run_on_gpu(const OperationOf<Problem>& operation, const PlanData& plan, const OperandsOf<Problem>& x,
+                  const OperandList& list, const Workspace& workspace, Stream stream, const Known& known) {
+  const cuda::OnDevice device(known.device_is_current ? -1 : plan.gpu.ordinal);
   if (!device.status()) return device.status();
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace); !status) return status;
-  if (runner.nothing_to_do(plan, x)) return {};
-  if (Status status = runner.check_totals(plan, x); !status) return status;
-  if (Status status = check_places(plan, list, workspace); !status) return status;
-  const GpuChoice choice = runner.choose(plan, x);
+  if (operation.nothing_to_do(plan, x)) return {};
+  const auto choice = operation.choose(plan, x);
+  if (Status status = operation.check_totals(plan, x, choice); !status) return status;
+  if (Status status = check_places(plan, list, workspace, known); !status) return status;
   if (choice.variant == nullptr) return no_variant_for(plan, list);
-  return cuda::status_of(runner.launch(plan, choice, x, workspace.data, stream), "launch");
+  return cuda::status_of(operation.launch(plan, choice, x, workspace.data, stream), "launch");
 }
 
-template <class Operands_>
-Status run_on_host(const Runner<Operands_>& runner, const PlanData& plan, const Operands_& x, const OperandList& list,
-                   const Workspace& workspace) {
+template <class Problem>
+Status run_on_host(const OperationOf<Problem>& operation, const PlanData& plan, const OperandsOf<Problem>& x,
+                   const OperandList& list, const Workspace& workspace, const Known& known) {
   if (Status status = check_workspace(plan, workspace); !status) return status;
-  if (runner.nothing_to_do(plan, x)) return {};
-  if (Status status = check_places(plan, list, workspace); !status) return status;
-  if (Status status = runner.check_lengths(plan, x); !status) return status;
-  const auto run = plan.backend == Backend::cpu ? runner.run_on_cpu : runner.run_on_ref;
+  if (operation.nothing_to_do(plan, x)) return {};
+  if (Status status = check_places(plan, list, workspace, known); !status) return status;
+  if (Status status = operation.check_lengths(plan, x); !status) return status;
+  const auto run = plan.backend == Backend::cpu ? operation.run_on_cpu : operation.run_on_ref;
   run(plan, x, workspace.data);
   return {};
 }
 
-template <class Operands_>
-Status run_with(const PlanData& plan, const Operands_& x, const Workspace& workspace, Stream stream) {
-  const Runner<Operands_>* runner = runner_of<Operands_>(*plan.operation);
-  if (runner == nullptr) {
-    return {Code::invalid,
-            text("the plan is one of ", plan.operation->name, ", so it takes ", plan.operation->operands)};
-  }
-  const OperandList list = runner->operands(plan, x);
+}  // namespace
+
+template <class Problem>
+Status run(const PlanData& plan, const OperandsOf<Problem>& x, const Workspace& workspace, Stream stream,
+           const Known& known) noexcept try {
+  const OperationOf<Problem>* operation = operation_in<Problem>(plan);
+  if (operation == nullptr)
+    return {Code::invalid, text("the plan is one of ", plan.operation->name, ", so it takes ", plan.operation->takes)};
+  const Problem& problem = decided_in<Problem>(plan).problem;
+  const OperandList list = operation->operands(problem, plan.pass, x);
   const auto run = [&]() -> Status {
-    if (Status status = runner->validate(plan, x, list); !status) return status;
+    if (Status status = operation->validate(problem, x, list); !status) return status;
     if (trace::wanted().dump != nullptr) trace::dump(plan, x, list);
-    return is_gpu(plan.backend) ? run_on_gpu(*runner, plan, x, list, workspace, stream)
-                                : run_on_host(*runner, plan, x, list, workspace);
+    return is_gpu(plan.backend) ? run_on_gpu(*operation, plan, x, list, workspace, stream, known)
+                                : run_on_host(*operation, plan, x, list, workspace, known);
   };
   if (!trace::wanted().any()) return run();
   const trace::Range range(describe(plan));
@@ -165,50 +169,12 @@ Status run_with(const PlanData& plan, const Operands_& x, const Workspace& works
   Status status = run();
   trace::tell_run(plan, x, list, status, trace::microseconds_since(start));
   return status;
-}
+} catch (...) { return caught(); }
 
-template <class Operands_, std::size_t n>
-const Runner<Operands_>* find(const Runner<Operands_>* const (&all)[n], const Operation& operation) {
-  for (const Runner<Operands_>* runner : all) {
-    if (same(runner->operation, operation.name)) return runner;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-template <>
-const Runner<Operands>* runner_of(const Operation& operation) {
-  static constexpr const Runner<Operands>* kAll[] = {&kRunAttentionForward, &kRunAttentionBackward};
-  return find(kAll, operation);
-}
-template <>
-const Runner<LinearOperands>* runner_of(const Operation& operation) {
-  static constexpr const Runner<LinearOperands>* kAll[] = {&kRunLinearAttentionForward, &kRunLinearAttentionBackward};
-  return find(kAll, operation);
-}
-template <>
-const Runner<GemmOperands>* runner_of(const Operation& operation) {
-  static constexpr const Runner<GemmOperands>* kAll[] = {&kRunGemm};
-  return find(kAll, operation);
-}
-template <>
-const Runner<NormOperands>* runner_of(const Operation& operation) {
-  static constexpr const Runner<NormOperands>* kAll[] = {&kRunNorm};
-  return find(kAll, operation);
-}
-
-Status run(const PlanData& plan, const Operands& x, const Workspace& workspace, Stream stream) {
-  return run_with(plan, x, workspace, stream);
-}
-Status run(const PlanData& plan, const LinearOperands& x, const Workspace& workspace, Stream stream) {
-  return run_with(plan, x, workspace, stream);
-}
-Status run(const PlanData& plan, const GemmOperands& x, const Workspace& workspace, Stream stream) {
-  return run_with(plan, x, workspace, stream);
-}
-Status run(const PlanData& plan, const NormOperands& x, const Workspace& workspace, Stream stream) {
-  return run_with(plan, x, workspace, stream);
-}
+template Status run<Attention>(const PlanData&, const Operands&, const Workspace&, Stream, const Known&) noexcept;
+template Status run<LinearAttention>(const PlanData&, const LinearOperands&, const Workspace&, Stream,
+                                     const Known&) noexcept;
+template Status run<Gemm>(const PlanData&, const GemmOperands&, const Workspace&, Stream, const Known&) noexcept;
+template Status run<Norm>(const PlanData&, const NormOperands&, const Workspace&, Stream, const Known&) noexcept;
 
 }  // namespace falchion

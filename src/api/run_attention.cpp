@@ -1,23 +1,17 @@
-// src/api/run_attention.cpp: operands of attention -> the kernel that the plan chose.
+// src/api/run_attention.cpp: the entry of attention's forward pass, and how it hands operands to the kernel that the
+// plan chose.
 #include <cstdint>
 
-#include "api/runner.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "plan/attention.hpp"
 #include "plan/attention_launch.hpp"
+#include "plan/explain.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "ref/attention_forward.hpp"
 
 namespace falchion {
-
-OperandList attention_operands(const PlanData& plan, const Operands& x) {
-  return operands_of(plan.attention().problem, plan.pass, x);
-}
-
-Status validate_attention(const PlanData& plan, const Operands& x, const OperandList& list) {
-  return validate_operands(plan.attention().problem, x, list);
-}
 
 namespace {
 
@@ -36,7 +30,7 @@ Status why_too_many_rows(const PlanData& plan, const Operands& x) {
 }
 
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
-Status check_totals(const PlanData& plan, const Operands& x) {
+Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice& choice) {
   if (!plan.attention().problem.packed) return {};
   if (x.q.shape[1] * plan.attention().group > kMaxSequence) {
     return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows of ", plan.attention().group,
@@ -47,7 +41,7 @@ Status check_totals(const PlanData& plan, const Operands& x) {
             text("k.shape[1] = ", x.k.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
   }
   const bool too_many = plan.gpu.more_rows == nullptr && plan.gpu.unaligned == plan.variant;
-  return too_many && gpu_variant(plan, x).variant == nullptr ? why_too_many_rows(plan, x) : Status{};
+  return too_many && choice.variant == nullptr ? why_too_many_rows(plan, x) : Status{};
 }
 
 /// The workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not: the
@@ -58,8 +52,6 @@ Status check_lengths(const PlanData& plan, const Operands& x) {
   return {Code::invalid, text("cu_seqlens_k[", a.b, "] = ", x.cu_seqlens_k[a.b], " is over b * s_k = ", a.b * a.s_k,
                               ": s_k is the longest length allowed")};
 }
-
-GpuChoice choose(const PlanData& plan, const Operands& x) { return gpu_variant(plan, x); }
 
 int launch(const PlanData& plan, const GpuChoice& choice, const Operands& x, void* workspace, Stream stream) {
   const int rows = choice.variant->facts_as<gpu::AttentionFacts>().rows;
@@ -80,15 +72,27 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 }  // namespace
 
-constinit const Runner<Operands> kRunAttentionForward{.operation = "attention_forward",
-                                                      .operands = attention_operands,
-                                                      .validate = validate_attention,
-                                                      .nothing_to_do = nothing_to_do,
-                                                      .check_totals = check_totals,
-                                                      .check_lengths = check_lengths,
-                                                      .choose = choose,
-                                                      .launch = launch,
-                                                      .run_on_cpu = run_on_cpu,
-                                                      .run_on_ref = run_on_ref};
+constinit const OperationOf<Attention> kAttentionForward = {
+    {.name = "attention_forward",
+     .pass = Pass::forward,
+     .takes = "Operands",
+     .dtype = attention_dtype,
+     .resolve = resolve_attention,
+     .plan_gpu = plan_attention_gpu,
+     .plan_cpu = plan_attention_cpu,
+     .ref_workspace = no_workspace,
+     .describe = describe_attention,
+     .facts = attention_facts,
+     .tell_problem = tell_attention_problem,
+     .tell_decision = tell_attention},
+    {.operands = operands_of,
+     .validate = validate_operands,
+     .nothing_to_do = nothing_to_do,
+     .choose = [](const PlanData& plan, const Operands& x) { return gpu_variant(plan, x); },
+     .check_totals = check_totals,
+     .check_lengths = check_lengths,
+     .launch = launch,
+     .run_on_cpu = run_on_cpu,
+     .run_on_ref = run_on_ref}};
 
 }  // namespace falchion

@@ -1,10 +1,14 @@
-// src/api/run_attention_backward.cpp: operands of attention and gradients -> the kernel that the plan chose.
+// src/api/run_attention_backward.cpp: the entry of attention's backward pass, and how it hands operands and gradients
+// to the kernel that the plan chose.
 #include <cstdint>
 
-#include "api/runner.hpp"
 #include "api/sizes.hpp"
+#include "api/validate.hpp"
+#include "plan/attention.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/attention_backward_launch.hpp"
+#include "plan/explain.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "ref/attention_backward.hpp"
@@ -31,7 +35,7 @@ void run_on_cpu(const PlanData& plan, const Operands& x, void* workspace) {
 }
 
 /// Packed rows that a kernel can count, and no more queries than the workspace has statistics for.
-Status check_totals(const PlanData& plan, const Operands& x) {
+Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice&) {
   const Attention& a = plan.attention().problem;
   if (!a.packed) return {};
   const auto too_many = [](const char* name, std::int64_t rows) {
@@ -45,8 +49,6 @@ Status check_totals(const PlanData& plan, const Operands& x) {
                               ": the workspace has no place for more")};
 }
 
-GpuChoice choose(const PlanData& plan, const Operands& x) { return gpu_backward_variant(plan, x); }
-
 int launch(const PlanData& plan, const GpuChoice& choice, const Operands& x, void* workspace, Stream stream) {
   const gpu::AttentionBackwardFacts& facts = choice.variant->facts_as<gpu::BackwardVariantFacts>();
   return choice.variant->kernel_as<gpu::AttentionBackwardKernel>()->launch(
@@ -59,15 +61,27 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 }  // namespace
 
-constinit const Runner<Operands> kRunAttentionBackward{.operation = "attention_backward",
-                                                       .operands = attention_operands,
-                                                       .validate = validate_attention,
-                                                       .nothing_to_do = nothing_to_do,
-                                                       .check_totals = check_totals,
-                                                       .check_lengths = check_lengths,
-                                                       .choose = choose,
-                                                       .launch = launch,
-                                                       .run_on_cpu = run_on_cpu,
-                                                       .run_on_ref = run_on_ref};
+constinit const OperationOf<Attention> kAttentionBackward = {
+    {.name = "attention_backward",
+     .pass = Pass::backward,
+     .takes = "Operands",
+     .dtype = attention_dtype,
+     .resolve = resolve_attention,
+     .plan_gpu = plan_attention_backward_gpu,
+     .plan_cpu = plan_attention_backward_cpu,
+     .ref_workspace = no_workspace,
+     .describe = describe_attention,
+     .facts = attention_facts,
+     .tell_problem = tell_attention_problem,
+     .tell_decision = tell_attention_backward},
+    {.operands = operands_of,
+     .validate = validate_operands,
+     .nothing_to_do = nothing_to_do,
+     .choose = [](const PlanData& plan, const Operands& x) { return gpu_backward_variant(plan, x); },
+     .check_totals = check_totals,
+     .check_lengths = check_lengths,
+     .launch = launch,
+     .run_on_cpu = run_on_cpu,
+     .run_on_ref = run_on_ref}};
 
 }  // namespace falchion

@@ -1,10 +1,12 @@
-// src/api/run_linear_attention.cpp: operands of linear attention -> the kernel that the plan chose.
+// src/api/run_linear_attention.cpp: the entries of linear attention, and how they hand operands to the kernel that the
+// plan chose.
 #include <cstdint>
 
-#include "api/runner.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
+#include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "ref/linear_attention.hpp"
 
@@ -15,21 +17,13 @@ namespace {
 // could not hold them, and tokens are never dropped.
 constexpr const char* kTooLong = ": s is the longest length allowed";
 
-OperandList operands(const PlanData& plan, const LinearOperands& x) {
-  return operands_of(plan.linear().problem, plan.pass, x);
-}
-
-Status validate(const PlanData& plan, const LinearOperands& x, const OperandList& list) {
-  return validate_operands(plan.linear().problem, x, list);
-}
-
 /// Without tokens there is still a final state to write.
 bool nothing_to_do(const PlanData& plan, const LinearOperands&) {
   return plan.linear().problem.b == 0 || plan.linear().problem.h_v == 0;
 }
 
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the rows.
-Status check_totals(const PlanData& plan, const LinearOperands& x) {
+Status check_totals(const PlanData& plan, const LinearOperands& x, const GpuChoice&) {
   const LinearAttention& a = plan.linear().problem;
   if (!a.packed) return {};
   if (x.q.shape[1] > kMaxSequence) {
@@ -45,8 +39,6 @@ Status check_lengths(const PlanData& plan, const LinearOperands& x) {
   if (!a.packed || x.cu_seqlens[a.b] <= a.b * a.s) return {};
   return {Code::invalid, text("cu_seqlens[", a.b, "] = ", x.cu_seqlens[a.b], " is over b * s = ", a.b * a.s, kTooLong)};
 }
-
-GpuChoice choose(const PlanData& plan, const LinearOperands& x) { return gpu_variant(plan, x); }
 
 int launch(const PlanData& plan, const GpuChoice& choice, const LinearOperands& x, void* workspace, Stream stream) {
   const gpu::LinearAttentionKernel& kernel = *choice.variant->kernel_as<gpu::LinearAttentionKernel>();
@@ -65,25 +57,37 @@ void run_backward_on_ref(const PlanData& plan, const LinearOperands& x, void* wo
   ref::linear_attention_backward(plan.linear().problem, x, workspace);
 }
 
-constexpr Runner<LinearOperands> runner(const char* operation,
-                                        void (*run_on_ref)(const PlanData&, const LinearOperands&, void*)) {
-  return {.operation = operation,
-          .operands = operands,
-          .validate = validate,
-          .nothing_to_do = nothing_to_do,
-          .check_totals = check_totals,
-          .check_lengths = check_lengths,
-          .choose = choose,
-          .launch = launch,
-          .run_on_cpu = run_on_cpu,
-          .run_on_ref = run_on_ref};
+/// Both passes are planned, told of and run by the same functions, which ask the plan for its pass.
+constexpr OperationOf<LinearAttention> entry(const char* name, Pass pass,
+                                             decltype(OperationOf<LinearAttention>::run_on_ref) run_on_ref) {
+  return {{.name = name,
+           .pass = pass,
+           .takes = "LinearOperands",
+           .dtype = linear_dtype,
+           .resolve = resolve_linear,
+           .plan_gpu = plan_linear_attention_gpu,
+           .plan_cpu = plan_linear_attention_cpu,
+           .ref_workspace = linear_ref_workspace,
+           .describe = describe_linear,
+           .facts = linear_facts_of,
+           .tell_problem = tell_linear_problem,
+           .tell_decision = tell_linear},
+          {.operands = operands_of,
+           .validate = validate_operands,
+           .nothing_to_do = nothing_to_do,
+           .choose = [](const PlanData& plan, const LinearOperands& x) { return gpu_variant(plan, x); },
+           .check_totals = check_totals,
+           .check_lengths = check_lengths,
+           .launch = launch,
+           .run_on_cpu = run_on_cpu,
+           .run_on_ref = run_on_ref}};
 }
 
 }  // namespace
 
-constinit const Runner<LinearOperands> kRunLinearAttentionForward =
-    runner("linear_attention_forward", run_forward_on_ref);
-constinit const Runner<LinearOperands> kRunLinearAttentionBackward =
-    runner("linear_attention_backward", run_backward_on_ref);
+constinit const OperationOf<LinearAttention> kLinearAttentionForward =
+    entry("linear_attention_forward", Pass::forward, run_forward_on_ref);
+constinit const OperationOf<LinearAttention> kLinearAttentionBackward =
+    entry("linear_attention_backward", Pass::backward, run_backward_on_ref);
 
 }  // namespace falchion

@@ -1,17 +1,12 @@
-// src/api/run_norm.cpp: operands of a norm -> the kernel that the plan chose.
-#include "api/runner.hpp"
+// src/api/run_norm.cpp: the entry of norms, and how it hands operands to the kernel that the plan chose.
 #include "api/validate.hpp"
+#include "plan/explain.hpp"
 #include "plan/norm.hpp"
+#include "plan/operation.hpp"
 #include "ref/norm.hpp"
 
 namespace falchion {
 namespace {
-
-OperandList operands(const PlanData& plan, const NormOperands& x) { return operands_of(plan.norm().problem, x); }
-
-Status validate(const PlanData& plan, const NormOperands& x, const OperandList& list) {
-  return validate_operands(plan.norm().problem, x, list);
-}
 
 bool nothing_to_do(const PlanData& plan, const NormOperands&) {
   const Norm& n = plan.norm().problem;
@@ -20,11 +15,11 @@ bool nothing_to_do(const PlanData& plan, const NormOperands&) {
 
 /// Its kernels take any operands.
 GpuChoice choose(const PlanData& plan, const NormOperands& x) {
-  return {plan.variant, to_gpu_norm_args(plan, x).cut.whole};
+  return {plan.variant, moves_eight(plan.norm().problem, x)};
 }
 
 int launch(const PlanData& plan, const GpuChoice& choice, const NormOperands& x, void*, Stream stream) {
-  return choice.variant->kernel_as<gpu::NormKernel>()->launch(to_gpu_norm_args(plan, x), stream);
+  return choice.variant->kernel_as<gpu::NormKernel>()->launch(to_gpu_norm_args(plan, x, choice.aligned), stream);
 }
 
 void run_on_cpu(const PlanData& plan, const NormOperands& x, void* workspace) {
@@ -35,15 +30,26 @@ void run_on_ref(const PlanData& plan, const NormOperands& x, void*) { ref::norm(
 
 }  // namespace
 
-constinit const Runner<NormOperands> kRunNorm = {.operation = "norm",
-                                                 .operands = operands,
-                                                 .validate = validate,
-                                                 .nothing_to_do = nothing_to_do,
-                                                 .check_totals = has_no_lengths,
-                                                 .check_lengths = has_no_lengths,
-                                                 .choose = choose,
-                                                 .launch = launch,
-                                                 .run_on_cpu = run_on_cpu,
-                                                 .run_on_ref = run_on_ref};
+constinit const OperationOf<Norm> kNorm = {{.name = "norm",
+                                            .pass = Pass::forward,
+                                            .takes = "NormOperands",
+                                            .dtype = norm_dtype,
+                                            .resolve = resolve_norm,
+                                            .plan_gpu = plan_norm_gpu,
+                                            .plan_cpu = plan_norm_cpu,
+                                            .ref_workspace = no_workspace,
+                                            .describe = describe_norm,
+                                            .facts = norm_facts,
+                                            .tell_problem = tell_norm_problem,
+                                            .tell_decision = tell_norm},
+                                           {.operands = operands_of,
+                                            .validate = validate_operands,
+                                            .nothing_to_do = nothing_to_do,
+                                            .choose = choose,
+                                            .check_totals = has_no_totals<Norm>,
+                                            .check_lengths = has_no_lengths<Norm>,
+                                            .launch = launch,
+                                            .run_on_cpu = run_on_cpu,
+                                            .run_on_ref = run_on_ref}};
 
 }  // namespace falchion

@@ -16,6 +16,7 @@ Status validate_problem(const Norm& problem, Pass pass);
 /// tensor may have none, by its shape.
 Pass pass_of(const Operands& operands);
 Pass pass_of(const LinearOperands& operands);
+inline Pass pass_of(const auto&) { return Pass::forward; }  // of a problem that has no other
 
 /// Backend, thread count, executor, architecture.
 Status validate_target(const Target& target);
@@ -24,12 +25,11 @@ Status validate_target(const Target& target);
 /// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses. list: operands_of() of them,
 /// where the caller has it already.
 Status validate_operands(const Attention& problem, const Operands& operands, const OperandList& list);
-Status validate_operands(const Attention& problem, Pass pass, const Operands& operands);
 Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
-Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
 Status validate_operands(const Gemm& problem, const GemmOperands& operands, const OperandList& list);
-Status validate_operands(const Gemm& problem, const GemmOperands& operands);
 Status validate_operands(const Norm& problem, const NormOperands& operands, const OperandList& list);
-Status validate_operands(const Norm& problem, const NormOperands& operands);
+Status validate_operands(const auto& problem, Pass pass, const auto& operands) {
+  return validate_operands(problem, operands, operands_of(problem, pass, operands));
+}
 
 }  // namespace falchion

@@ -86,7 +86,7 @@ void check_product(const char* name, const Tensor& x, const char* of, std::int64
 
 }  // namespace
 
-OperandList operands_of(const Gemm& g, const GemmOperands& x) {
+OperandList operands_of(const Gemm& g, Pass, const GemmOperands& x) {
   const std::int64_t b_rows = rows_of_b(g);
   const auto shared = [&](const Tensor& tensor) { return tensor.shape[0] == 1 ? 1 : g.batch; };
   const Shape d{g.batch, g.m, x.d.shape[2], x.d.shape[3]};
@@ -167,6 +167,5 @@ Status validate_operands(const Gemm& g, const GemmOperands& x, const OperandList
   check_overlaps(list, &check);
   return check.take();
 }
-Status validate_operands(const Gemm& g, const GemmOperands& x) { return validate_operands(g, x, operands_of(g, x)); }
 
 }  // namespace falchion

@@ -133,8 +133,5 @@ Status validate_operands(const LinearAttention& a, const LinearOperands& x, cons
   check_overlaps(list, &check);
   return check.take();
 }
-Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {
-  return validate_operands(a, x, operands_of(a, pass, x));
-}
 
 }  // namespace falchion

@@ -38,7 +38,7 @@ bool makes_rows(const Shape& x, std::int64_t rows) {
 
 }  // namespace
 
-OperandList operands_of(const Norm& n, const NormOperands& x) {
+OperandList operands_of(const Norm& n, Pass, const NormOperands& x) {
   const Shape& all = x.x.shape;
   OperandList list{"Norm", "but it must be"};
   const auto add = [&](const char* name, const char* flag, const Tensor& tensor, DType dtype, bool wanted) {
@@ -104,6 +104,5 @@ Status validate_operands(const Norm& n, const NormOperands& x, const OperandList
   check_overlaps(list, &check);
   return check.take();
 }
-Status validate_operands(const Norm& n, const NormOperands& x) { return validate_operands(n, x, operands_of(n, x)); }
 
 }  // namespace falchion

@@ -178,8 +178,5 @@ Status validate_operands(const Attention& a, const Operands& x, const OperandLis
   check_overlaps(list, &check);
   return check.take();
 }
-Status validate_operands(const Attention& a, Pass pass, const Operands& x) {
-  return validate_operands(a, x, operands_of(a, pass, x));
-}
 
 }  // namespace falchion

@@ -54,13 +54,16 @@ class GradientReference {
   Outputs compute(const Attention& problem, Operands x, const ref::Rounding& rounding) const;
   void nudge() const;
   bool inf_may_vanish(Gradient which, const std::array<std::int64_t, 4>& at) const;
+  bool ds_may_overflow(Gradient which, const std::array<std::int64_t, 4>& at) const;
+  static bool is_nan_in(const Outputs& outputs, Gradient which, const std::array<std::int64_t, 4>& at);
   DType type_of(Gradient which) const;
 
   Attention problem_;
   Operands inputs_;
   Outputs before_;  // where gradients are added: what was there
   Outputs exact_, naive_;
-  mutable Outputs vanishing_;  // the definition without probabilities that are too small; computed when first needed
+  mutable Outputs overflowing_;  // the definition with NaN for a dS past f16; computed when first needed
+  mutable Outputs vanishing_;    // the definition without probabilities that are too small; computed when first needed
   std::vector<std::uint8_t> rows_, keys_;
   mutable std::array<double, kGradients> moved_{};  // how far nudging moves each; computed once, when first needed
   mutable bool nudged_ = false;

@@ -15,27 +15,12 @@
 namespace falchion {
 namespace {
 
-/// What only the kind general has.
-std::string needs_general(const Attention& a) {
-  if (a.bias) return "bias";
-  if (a.mask) return "mask";
-  if (a.alibi) return "alibi";
-  if (a.dropout > 0) return "dropout";
-  if (a.score.softcap > 0) return "softcap";
-  const std::int64_t chunk = 16 / size_of(a.dtype);
-  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
-  if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
-  return "";
-}
-
 std::string why_not(const Variant& listed, const Attention& a) {
   // The statistics of the rows have their place in the workspace, so the plan must know how many there may be.
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
-  if (same(listed.level, "general")) return "";
   // It makes dS for grad_q and grad_k alike; a sweep of the rows alone makes three products instead of four.
-  if (same(listed.level, "once") && (a.frozen & 2) != 0) return "frozen k and v: only the rows need a sweep";
-  const std::string feature = needs_general(a);
-  return feature.empty() ? "" : text(feature, " needs a general variant of sm80");
+  if (listed.kind == VariantKind::once && (a.frozen & 2) != 0) return "frozen k and v: only the rows need a sweep";
+  return why_lacking(listed, a, features_of(a, Pass::backward));
 }
 
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
@@ -52,7 +37,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   const std::int64_t of_rows = args.row_tiles * a.h_q * sequences, of_keys = args.key_tiles * a.h_k * sequences;
   // Tiles that a CTA owns. Kind wide has one kernel for the sides that are wanted. Of sm80's two the one for grad_q is
   // counted.
-  if (same(plan->variant->level, "wide"))
+  if (plan->variant->kind == VariantKind::wide)
     plan->items = ((a.frozen & 2) != 0 ? 0 : of_keys) + ((a.frozen & 1) != 0 ? 0 : of_rows);
   else
     plan->items = computes_pairs_once(*plan->variant) ? of_keys : of_rows;
@@ -72,7 +57,7 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 }  // namespace
 
 bool computes_pairs_once(const Variant& variant) noexcept {
-  return same(variant.level, "once") || (variant.backend == Backend::sm90 && same(variant.level, "plain"));
+  return variant.kind == VariantKind::once || (variant.backend == Backend::sm90 && variant.kind == VariantKind::plain);
 }
 
 GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& x) noexcept {
@@ -89,12 +74,12 @@ Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
   const Attention& a = plan->attention().problem;
   const std::int64_t d = std::max(a.d_qk, a.d_v);
   const GpuWish wish{.d = d,
-                     .concerns = [d](const Variant& listed) { return !same(listed.level, "wide") || d > 128; },
+                     .concerns = [d](const Variant& listed) { return listed.kind != VariantKind::wide || d > 128; },
                      .why_not = [&](const Variant& listed) { return why_not(listed, a); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   GpuWish for_unaligned = wish;
-  for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
-  plan->gpu.unaligned = same(plan->variant->level, "general")
+  for_unaligned.concerns = [](const Variant& listed) { return listed.kind == VariantKind::general; };
+  plan->gpu.unaligned = plan->variant->kind == VariantKind::general
                             ? plan->variant
                             : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
   return decide_grid(device, plan);

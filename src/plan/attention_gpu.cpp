@@ -21,21 +21,7 @@ namespace falchion {
 namespace {
 
 /// f32 in two f16 parts, which a kernel of its own writes to the workspace. So the operands may lie anyhow.
-bool is_halves(const Variant& listed) { return same(listed.level, "halves"); }
-
-/// What only the kind general has. any_head_dim: the variant takes head dims that are no multiple of 16 bytes.
-std::string needs_general(const Attention& a, bool any_head_dim) {
-  if (a.bias) return "bias";
-  if (a.mask) return "mask";
-  if (a.dropout > 0) return "dropout";
-  if (a.row_max) return "row_max";
-  if (a.probabilities) return "probabilities";
-  const std::int64_t chunk = 16 / size_of(a.dtype);
-  if (!any_head_dim && (a.d_qk % chunk != 0 || a.d_v % chunk != 0))
-    return text("a head dim that is no multiple of ", chunk);
-  if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
-  return "";
-}
+bool is_halves(const Variant& listed) { return listed.kind == VariantKind::halves; }
 
 /// Query rows for each K/V head. A packed problem says by its hint s_q how long its sequences are; 0 says nothing, and
 /// then they count as many.
@@ -73,21 +59,14 @@ std::string why_not_halves(const Attention& a, bool named) {
 
 /// named: the caller asks for this back end, so that nothing is refused only for being slower than another one.
 std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device, bool named) {
-  if (!same(listed.level, "general")) {
-    const std::string feature = needs_general(a, is_halves(listed));
-    if (!feature.empty()) return text(feature, " needs a general variant of sm80");
-    const char* score = a.score.softcap > 0 ? "softcap" : a.alibi ? "alibi" : nullptr;
-    if (score != nullptr && is_halves(listed)) return text(score, " needs a general variant of sm80");
-    if (score != nullptr && !same(listed.level, "score"))
-      return text(score, " needs a score variant of sm90 or a general one");
-  }
+  if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
-  if (same(listed.level, "few") && rows > tiles::kFewRows)
+  if (listed.kind == VariantKind::few && rows > tiles::kFewRows)
     return text("it is for at most ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (is_halves(listed)) return why_not_halves(a, named);
-  return same(listed.level, "brief") ? why_not_brief(a, device) : "";
+  return listed.kind == VariantKind::brief ? why_not_brief(a, device) : "";
 }
 
 /// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain variant of 128 is faster.
@@ -123,7 +102,7 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   const Attention& a = attention.problem;
   const std::int64_t items = plan->items * attention.splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
-  const bool known = !a.packed && !a.used_q && !a.used_k && !a.first_k;
+  const bool known = !a.packed && !features_of(a, Pass::forward).has(Feature::lengths);
   const bool same_length = known && a.band.left < 0 && a.band.right < 0;
   // How many tiles a packed problem has is known at run time; its hints may say too little.
   attention.walkers = static_cast<int>(a.packed ? slots : std::min(items, slots));
@@ -214,13 +193,13 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   const Attention& a = plan->attention().problem;
   const bool named = plan->target.backend == backend;
   const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
-                     .concerns = [&](const Variant& listed) { return !same(listed.level, "mla") || is_mla(a); },
+                     .concerns = [&](const Variant& listed) { return listed.kind != VariantKind::mla || is_mla(a); },
                      .why_not = [&](const Variant& listed) { return why_not(listed, a, device, named); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
   GpuWish for_unaligned = wish;
-  for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
-  const Variant* general = same(plan->variant->level, "general")
+  for_unaligned.concerns = [](const Variant& listed) { return listed.kind == VariantKind::general; };
+  const Variant* general = plan->variant->kind == VariantKind::general
                                ? plan->variant
                                : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
   plan->gpu.unaligned = is_halves(*plan->variant) ? plan->variant : general;

@@ -161,7 +161,7 @@ void tell_grid(const PlanData& plan, Story* story) {
 
 /// What kind halves has in the workspace, and what happens to packed rows that find no place there.
 std::string halves_text(const PlanData& plan) {
-  if (!same(plan.variant->level, "halves")) return "";
+  if (plan.variant->kind != VariantKind::halves) return "";
   std::string out = ": q, k and v as two f16 parts";
   if (!plan.attention().problem.packed) return out;
   out += ", at most b * s_q and b * s_k packed rows; more ";

@@ -37,10 +37,10 @@ double partial_bytes(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t cu
 double rate_of(const Gemm& g, const Variant& variant) {
   if (is_8bit(g.dtype) && variant.backend == Backend::sm90) return tiles::kGemmFlopBytes;
   if (is_8bit(g.dtype)) return g.dtype == DType::i8 ? tiles::kGemmFlopI8 : tiles::kGemmFlopF32;
-  if (same(variant.level, "few")) return tiles::kGemmFlopFewF32;
-  if (same(variant.level, "slim")) return tiles::kGemmFlopSlim;
-  if (same(variant.level, "narrow")) return tiles::kGemmFlopNarrow;
-  if (same(variant.level, "medium")) return tiles::kGemmFlopMedium;
+  if (variant.kind == VariantKind::few) return tiles::kGemmFlopFewF32;
+  if (variant.kind == VariantKind::slim) return tiles::kGemmFlopSlim;
+  if (variant.kind == VariantKind::narrow) return tiles::kGemmFlopNarrow;
+  if (variant.kind == VariantKind::medium) return tiles::kGemmFlopMedium;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopWide;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
@@ -151,8 +151,8 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 }
 
 /// With swiglu half of the columns of a tile are gates, and D is stored in boxes of 64 columns.
-bool takes_swiglu(const Variant& listed) {
-  return listed.backend != Backend::sm90 || listed.facts_as<gpu::GemmFacts>().columns % 128 == 0;
+bool lacks_swiglu(const Variant& listed, const Gemm& g) {
+  return (features_of(g) - listed.features).has(Feature::swiglu);
 }
 
 /// The tiles that a problem on Hopper may take, but those of `few`, and how each would be cut.
@@ -162,10 +162,10 @@ class Tiles {
   Tiles(const Gemm& g, const cuda::Device& device, const PlanData& plan, bool named) {
     for (const Variant& listed : listed_variants()) {
       if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
-      const bool hopper = listed.backend == Backend::sm90 && device.sm / 10 == 9 && !same(listed.level, "few");
+      const bool hopper = listed.backend == Backend::sm90 && device.sm / 10 == 9 && listed.kind != VariantKind::few;
       const bool there = plan.any_build || built(listed) != nullptr;
-      if (!there || !(hopper || (same(listed.level, "tile") && !named))) continue;
-      if (g.activation == Activation::swiglu && !takes_swiglu(listed)) continue;
+      if (!there || !(hopper || (listed.kind == VariantKind::tile && !named))) continue;
+      if (lacks_swiglu(listed, g)) continue;
       all_.push_back({&listed, cut(g, listed, device)});
     }
   }
@@ -193,15 +193,12 @@ class Tiles {
 
 /// What a variant lacks for the problem, whatever others would take.
 std::string why_never(const Variant& listed, const Gemm& g) {
-  const bool swiglu = g.activation == Activation::swiglu;
-  if (same(listed.level, "few")) {
-    if (swiglu && listed.backend == Backend::sm90)
-      return "with swiglu a gate and its other half are too far apart in b";
-    return g.m <= tiles::kGemmFewRows
-               ? ""
-               : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
-  }
-  return swiglu && !takes_swiglu(listed) ? "half of its columns are no whole boxes of 64" : "";
+  const bool few = listed.kind == VariantKind::few;
+  if (lacks_swiglu(listed, g))
+    return few ? "with swiglu a gate and its other half are too far apart in b"
+               : "half of its columns are no whole boxes of 64";
+  if (!few || g.m <= tiles::kGemmFewRows) return "";
+  return text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
 }
 
 }  // namespace
@@ -218,13 +215,14 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   };
   const GpuWish wish{.d = 0, .concerns = [](const Variant&) { return true; }, .why_not = why_not};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  const auto of_kind = [&](const char* kind) {
-    if (same(plan->variant->level, kind)) return plan->variant;
-    const GpuWish other{.d = 0, .concerns = [kind](const Variant& v) { return same(v.level, kind); }, .why_not = any};
+  const auto of_kind = [&](VariantKind kind) {
+    if (plan->variant->kind == kind) return plan->variant;
+    const GpuWish other{.d = 0, .concerns = [kind](const Variant& v) { return v.kind == kind; }, .why_not = any};
     return other_gpu_variant(Backend::sm80, device, other, *plan);
   };
-  plan->gpu.unaligned = of_kind("general");
-  plan->gemm().strided = backend != Backend::sm90 ? plan->variant : of_kind(is_8bit(g.dtype) ? "general" : "tile");
+  plan->gpu.unaligned = of_kind(VariantKind::general);
+  plan->gemm().strided =
+      backend != Backend::sm90 ? plan->variant : of_kind(is_8bit(g.dtype) ? VariantKind::general : VariantKind::tile);
   return decide_grid(device, plan);
 }
 

@@ -7,8 +7,8 @@
 
 namespace falchion {
 
-GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& operands) noexcept;
-gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, const GemmOperands& operands,
-                               void* workspace) noexcept;
+GemmChoice gpu_variant(const PlanData& plan, const GemmOperands& operands) noexcept;
+/// choice.variant is one of the plan's.
+gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const GemmChoice& choice, void* workspace) noexcept;
 
 }  // namespace falchion

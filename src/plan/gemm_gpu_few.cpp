@@ -40,7 +40,7 @@ double microseconds(const Gemm& g, std::int64_t items, int columns, int cluster,
 }  // namespace
 
 bool is_few_of_hopper(const Variant& variant) {
-  return variant.backend == Backend::sm90 && variant.is("gemm") && same(variant.level, "few");
+  return variant.backend == Backend::sm90 && variant.is("gemm") && variant.kind == VariantKind::few;
 }
 
 /// Small clusters and wide tiles are tried first, and what comes later has to be faster by more than the model is

@@ -19,28 +19,11 @@
 namespace falchion {
 namespace {
 
-/// What the kind plain does not have; aligned: as far as the problem tells.
-std::string needs_general(const LinearAttention& a) {
-  if (a.feature_map != FeatureMap::identity) return "a feature map";
-  if (a.decay != Decay::none) return "decay";
-  const std::int64_t chunk = 16 / size_of(a.dtype);
-  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
-  return "";
-}
-
 /// aligned: are the operands?
 std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, bool aligned) {
-  const bool exact = same(listed.level, "exact");
-  if (a.normalise && !exact && !same(listed.level, "normalise"))
-    return "the normaliser needs a normalise or exact variant";
-  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs an exact variant";
-  if (pass == Pass::backward && a.h_v != a.h_qk && !exact)
-    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need an exact variant");
-  if (listed.backend == Backend::sm90 && a.packed)
-    return "packed sequences need a variant of sm80: a chunk of Hopper's would reach into the next one";
-  if (!same(listed.level, "plain")) return "";
-  const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
-  return feature.empty() ? "" : text(feature, " needs a general or exact variant");
+  std::string why = why_lacking(listed, a, features_of(a, pass, aligned));
+  const bool of_packed = listed.backend == Backend::sm90 && why.starts_with(name(Feature::packed));
+  return of_packed ? why + ": a chunk of Hopper's would reach into the next one" : why;
 }
 
 /// CTAs that each segment of a head has.

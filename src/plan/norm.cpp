@@ -74,16 +74,6 @@ void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   join_axes(x.x.shape[0], call);
 }
 
-/// Can eight numbers of a row be moved at a time, in each of them? A tensor without elements has none to move, and its
-/// strides may be anything.
-bool moves_eight(const Norm& n, const NormOperands& x) {
-  const auto moves = [](bool wanted, const Tensor& tensor) {
-    return !wanted || is_empty(tensor) || (tensor.stride[3] == 1 && rows_aligned(tensor));
-  };
-  return n.d % sm80::kNormChunk == 0 && moves(true, x.x) && moves(true, x.y) && moves(n.residual, x.residual) &&
-         moves(n.residual_out, x.residual_out) && moves(n.weight, x.weight) && moves(n.bias, x.bias);
-}
-
 }  // namespace
 
 DType norm_dtype(const PlanData& plan) { return plan.norm().problem.dtype; }
@@ -139,11 +129,19 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
   return {};
 }
 
-gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands) noexcept {
+bool moves_eight(const Norm& n, const NormOperands& x) noexcept {
+  const auto moves = [](bool wanted, const Tensor& tensor) {
+    return !wanted || is_empty(tensor) || (tensor.stride[3] == 1 && rows_aligned(tensor));
+  };
+  return n.d % sm80::kNormChunk == 0 && moves(true, x.x) && moves(true, x.y) && moves(n.residual, x.residual) &&
+         moves(n.residual_out, x.residual_out) && moves(n.weight, x.weight) && moves(n.bias, x.bias);
+}
+
+gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, bool by_eight) noexcept {
   const Norm& n = plan.norm().problem;
   gpu::NormArgs args;
   set_call(n, operands, &args);
-  args.cut = sm80::norm_cut(n.d, moves_eight(n, operands), n.residual);
+  args.cut = sm80::norm_cut(n.d, by_eight, n.residual);
   args.early = plan.gpu.sm >= 90;
   return args;
 }

@@ -20,6 +20,8 @@
 #include "args/gpu_linear_attention_args.hpp"
 #include "args/gpu_norm_args.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/features.hpp"
+#include "tiles/variant_kind.hpp"
 
 namespace falchion {
 
@@ -42,11 +44,13 @@ using Kernel =
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
-  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "brief", "plain", "mla", "score", "general", ...
+  const char* level = "";  // the name of its kind: cpu: "amx", "avx512", ...; gpu: "few", "plain", "general", ...
+  VariantKind kind{};
   DType dtype = DType::f32;
-  int d = 0;        // gpu: head dims up to this; cpu: 0, any
-  Facts facts{};    // of a GPU variant
-  Kernel kernel{};  // of a variant that is built
+  int d = 0;            // gpu: head dims up to this; cpu: 0, any
+  Features features{};  // of a GPU variant; one of the CPU has all
+  Facts facts{};        // of a GPU variant
+  Kernel kernel{};      // of a variant that is built
 
   bool is(const char* operation) const { return same(op, operation); }
   /// The facts of a GPU variant of an operation that has such facts.
@@ -86,6 +90,12 @@ struct GpuPlan {
 struct GpuChoice {
   const Variant* variant;  // the plan's, or the one for operands that this one cannot move; null: none is built
   bool aligned;            // the rows of what the kernel moves 16 bytes at a time begin at multiples of 16 bytes
+};
+
+/// The same of a GEMM, with how its operands lie, which is asked once.
+struct GemmChoice : GpuChoice {
+  gpu::GemmArgs args{};     // but for the cut and the workspace
+  bool one_matrix = false;  // the batch is rows of one matrix
 };
 
 /// What a plan decided for the backward pass of softmax attention, beside the block or tile.

@@ -60,10 +60,11 @@ struct GradientRow : Query<Real> {
     const Real grad_p =
         kept == 0 ? 0 : kept * this->dot(grad_o, x.v, j, a.d_v, 4);  // whatever V of a dropped key holds
     const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = softcap_slope(dot, j);
-    const Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d);
+    Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d) * slope;
+    if (std::abs(of_ds) > static_cast<Real>(rounding.most_ds)) of_ds = std::numeric_limits<Real>::quiet_NaN();
     return {.p = moved(rounded, 0, j) * kept,
             .g = p * (grad_p - d),
-            .ds = moved(static_cast<Real>(round_as(rounding.ds, of_ds * slope)), 1, j)};
+            .ds = moved(static_cast<Real>(round_as(rounding.ds, of_ds)), 1, j)};
   }
   /// A term of a sum, as the sum has it.
   Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "falchion/falchion.hpp"
 
@@ -18,13 +19,14 @@ struct Rounding {
   std::uint64_t draw = 0;  // which of the numbers that are moved go up
 
   // These are for the backward pass alone.
-  DType ds = DType::f32;    // the gradient of scale q.k is rounded to this before its products with q and k
-  bool p_in_ds = false;     // that gradient is made of the rounded P, by a kernel that keeps no other
-  double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down,
-  double least_step = 0;    // and by this amount
-  double slope_step = 0;    // the derivative of the softcap, from 0 to 1, is moved by this amount
-  double least_slope = 0;   // that derivative counts as 0 below this
-  bool magnitudes = false;  // each term of a sum counts with its magnitude
+  DType ds = DType::f32;   // the gradient of scale q.k is rounded to this before its products with q and k
+  bool p_in_ds = false;    // that gradient is made of the rounded P, by a kernel that keeps no other
+  double step = 0;         // each P and each gradient of scale q.k is moved by this share of itself, up or down,
+  double least_step = 0;   // and by this amount
+  double slope_step = 0;   // the derivative of the softcap, from 0 to 1, is moved by this amount
+  double least_slope = 0;  // that derivative counts as 0 below this
+  double most_ds = std::numeric_limits<double>::infinity();  // the gradient of scale q.k becomes NaN beyond this
+  bool magnitudes = false;                                   // each term of a sum counts with its magnitude
 };
 
 /// Computes O = softmax(S) V in double in the plainest way: for each query it finds the largest score and then makes

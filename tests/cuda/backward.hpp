@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
 #include "support/gradients.hpp"
@@ -36,7 +37,7 @@ class GradientsOnDevice {
     x->x.shares_tiles = true;
     start_gradients(*x);
     status_ = Plan::make(x->x.problem, Pass::backward, path.target(), &plan_);
-    if (status_ && !is_gpu(plan_.data()->backend)) status_ = {Code::unsupported, "not a GPU's: " + plan_.describe()};
+    if (status_ && !is_gpu(data_of(plan_)->backend)) status_ = {Code::unsupported, "not a GPU's: " + plan_.describe()};
     if (status_) status_ = cuda::DeviceCopy::make(x->x.problem, x->operands(), x->whole(), &copy_);
     if (status_) status_ = cuda::Memory::make(plan_.workspace_bytes(), &workspace_);
     if (status_) status_ = cuda::synchronize();

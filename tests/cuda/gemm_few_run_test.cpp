@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "base/divide.hpp"
 #include "device.hpp"
 #include "gemm_hopper.hpp"
@@ -14,6 +15,7 @@
 #include "plan/gemm_gpu_few.hpp"
 #include "plan/plan_data.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -31,7 +33,7 @@ void on_few_of_hopper(const GemmCase& row, const F& f) {
     Plan plan;
     const Status made = Plan::make(x.problem, hopper.target(), &plan);
     ASSERT_OK(made);
-    ASSERT_TRUE(is_few_of_hopper(*plan.data()->variant)) << "the plan took " << plan.data()->variant->level;
+    ASSERT_TRUE(is_few_of_hopper(*data_of(plan)->variant)) << "the plan took " << data_of(plan)->variant->level;
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
@@ -63,7 +65,7 @@ class CudaGemmFew : public ::testing::Test {
 void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int ctas, int columns) {
   x.d.fill_poison();
   ASSERT_OK(device.upload());
-  const PlanData& plan = *device.plan().data();
+  const PlanData& plan = *data_of(device.plan());
   ASSERT_EQ(gpu_variant(plan, device.operands()).variant, plan.variant) << "these operands are not the kernel's";
   gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, device.operands(), nullptr);
   if (args.b_major == gpu::Major::rows && columns % 64 != 0) columns = 64;

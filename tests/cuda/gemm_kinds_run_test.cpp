@@ -17,6 +17,7 @@
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "api/data_of.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
 #include "runtime/runtime.hpp"
@@ -112,7 +113,7 @@ TEST(Halves, IsTheKernelThatRuns) {
     Instance x = make_instance(Case{"x", 2, 700, 700, 16, 16, d, d}.causal(), DType::f32);
     OnDevice device(Path{Backend::best, ""}, &x);
     ASSERT_OK(device.status());
-    const PlanData& plan = *device.plan().data();
+    const PlanData& plan = *data_of(device.plan());
     EXPECT_STREQ(plan.variant->level, "halves");
     EXPECT_GT(plan.items, plan.attention().walkers);
     ASSERT_OK(device.run());

@@ -1,6 +1,7 @@
 // tests/cuda/linear_test.cpp: what docs/contract.md says of linear attention on a device: capture in a graph, pointers
 // of the host, the workspace, and tensors without memory.
 #include "support/linear.hpp"
+#include "api/data_of.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
 
@@ -18,7 +19,9 @@ PlanOnDevice<LinearOperands> on_device(const Path& path, Pass pass, LinearInstan
   return {made, plan, x->problem, x->operands(pass), whole};
 }
 
-bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
+bool on_gpu(const Plan& plan) {
+  return data_of(plan)->backend == Backend::sm80 || data_of(plan)->backend == Backend::sm90;
+}
 
 /// A sequence that is cut into segments takes up to three launches, none of which may allocate or wait.
 TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {

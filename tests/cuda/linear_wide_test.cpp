@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "plan/plan_data.hpp"
 #include "support/linear.hpp"
 
@@ -17,7 +18,7 @@ void expect_right(const Path& path, Pass pass, const LinearCase& row, int wide) 
   LinearInstance x = make_linear_instance(row, DType::f32, 19);
   Plan plan;
   ASSERT_TRUE(Plan::make(x.problem, pass, path.target(), &plan));
-  const PlanData& decided = *plan.data();
+  const PlanData& decided = *data_of(plan);
   if (decided.backend == Backend::sm90 && decided.gpu.sms != 132) GTEST_SKIP() << decided.gpu.sms << " SMs";
   EXPECT_EQ(decided.linear().wide, decided.backend == Backend::sm90 ? wide : 0);
   const Status status = run(path.target(), pass, &x);

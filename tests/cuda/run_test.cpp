@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "api/data_of.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
 #include "runtime/runtime.hpp"
@@ -235,7 +236,7 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
         dtype != DType::f32 && std::any_of(all.begin(), all.end(), [dtype = dtype](const Variant& v) {
           return v.backend == Backend::sm90 && v.dtype == dtype && v.kernel_as<gpu::AttentionKernel>() != nullptr;
         });
-    EXPECT_EQ(plan.data()->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
+    EXPECT_EQ(data_of(plan)->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
   });
 }
 
@@ -299,7 +300,7 @@ TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {
     x.v.set(0, 5, 0, 3, std::numeric_limits<float>::quiet_NaN());
     OnDevice device(path, &x);
     ASSERT_OK(device.status());
-    EXPECT_GT(device.plan().data()->attention().splits, 1);
+    EXPECT_GT(data_of(device.plan())->attention().splits, 1);
     ASSERT_OK(device.run());
     ASSERT_OK(device.download());
     EXPECT_TRUE(std::isnan(x.o.get(0, 0, 0, 3)));

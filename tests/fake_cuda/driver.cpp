@@ -16,6 +16,8 @@ struct Range {
 constexpr int kMost = 64;
 Range ranges[kMost];
 int range_count = 0, answer = 0;
+unsigned long long questions[256];  // The addresses that were asked for, in order. The latest overwrite the oldest.
+unsigned question_count = 0;
 void* context = ranges;  // Any address would do.
 
 void set(void* to, unsigned value) { *static_cast<unsigned*>(to) = value; }
@@ -26,6 +28,7 @@ extern "C" {
 
 __attribute__((visibility("default"))) int cuPointerGetAttributes(unsigned count, int* attributes, void** values,
                                                                   unsigned long long pointer) {
+  questions[question_count++ % 256] = pointer;
   if (answer != 0) return answer;
   const Range* found = nullptr;
   for (int i = 0; i < range_count; ++i)
@@ -61,10 +64,17 @@ __attribute__((visibility("default"))) void fake_add(const void* begin, std::siz
 }
 __attribute__((visibility("default"))) void fake_forget() {
   range_count = 0;
+  question_count = 0;
   answer = 0;
   context = ranges;
 }
 __attribute__((visibility("default"))) void fake_fail_with(int error) { answer = error; }
+__attribute__((visibility("default"))) int fake_times_asked(const void* address) {
+  int times = 0;
+  for (unsigned i = 0; i < question_count && i < 256; ++i)
+    if (questions[i] == reinterpret_cast<std::uintptr_t>(address)) ++times;
+  return times;
+}
 __attribute__((visibility("default"))) void fake_has_context(bool yes) { context = yes ? ranges : nullptr; }
 
 }  // extern "C"

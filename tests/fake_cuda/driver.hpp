@@ -18,6 +18,8 @@ struct FakeDriver {
   // Sets what each question is answered with. With 0 the answers are again those that the test gave.
   void (*fail_with)(int error) = nullptr;
   void (*has_context)(bool yes) = nullptr;
+  // Returns how often the driver was asked where an address lies, of the last 256 questions since forget().
+  int (*times_asked)(const void* address) = nullptr;
   int (*set_context)(void* context) = nullptr;  // This is the driver's own function.
 
   /// Loads the library in the way in which an application that uses CUDA loads it.

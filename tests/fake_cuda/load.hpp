@@ -21,6 +21,7 @@ inline const FakeDriver& FakeDriver::loaded() {
     symbol(&out.forget, "fake_forget");
     symbol(&out.fail_with, "fake_fail_with");
     symbol(&out.has_context, "fake_has_context");
+    symbol(&out.times_asked, "fake_times_asked");
     symbol(&out.set_context, "cuCtxSetCurrent");
     return out;
   }();

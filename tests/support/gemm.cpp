@@ -1,5 +1,6 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
+#include "api/data_of.hpp"
 
 #include "judge/gemm.hpp"
 #include "plan/gemm.hpp"
@@ -74,7 +75,7 @@ Status run(const Target& target, const GemmInstance& x) {
 }
 
 Status run(const Plan& plan, const GemmInstance& x) {
-  if (Path{plan.data()->backend, ""}.on_gpu()) {
+  if (Path{data_of(plan)->backend, ""}.on_gpu()) {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m, &x.scale_a, &x.scale_b})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/data_of.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/operation.hpp"
@@ -67,7 +68,7 @@ inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* ou
   }
   Plan plan;
   const Status status = Plan::make(a, pass, target, &plan);
-  if (status) *out = *plan.data();
+  if (status) *out = *data_of(plan);
   return status;
 }
 

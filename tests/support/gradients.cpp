@@ -1,5 +1,6 @@
 // tests/support/gradients.cpp: implements gradients.hpp.
 #include "support/gradients.hpp"
+#include "api/data_of.hpp"
 
 #include <algorithm>
 #include <array>
@@ -23,7 +24,7 @@ Status BackwardRuns::make(const Target& target, const Attention& problem) {
   return {};
 }
 
-bool BackwardRuns::on_gpu() const { return is_gpu(plan_.data()->backend); }
+bool BackwardRuns::on_gpu() const { return is_gpu(data_of(plan_)->backend); }
 
 Status BackwardRuns::run(const Operands& operands, const std::vector<cuda::Bytes>& whole) {
   // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
@@ -55,7 +56,7 @@ void expect_frozen_as_full(const Target& target, const std::function<Gradients(s
     Gradients rest = make(frozen);
     ASSERT_TRUE(runs.make(target, rest.x.problem));
     rest.run(&runs);
-    if (runs.plan().data()->variant == of_full.plan().data()->variant) {
+    if (data_of(runs.plan())->variant == data_of(of_full.plan())->variant) {
       for_each_gradient(full, rest, expect_same);
     } else {
       EXPECT_TRUE(runs.on_gpu() && (frozen & 2) != 0) << runs.plan().describe() << of_full.plan().describe();

@@ -1,5 +1,6 @@
 // tests/support/linear.cpp: implements linear.hpp.
 #include "support/linear.hpp"
+#include "api/data_of.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -245,7 +246,7 @@ Status run(const Target& target, Pass pass, LinearInstance* x) {
   with_segments.segments = x->segments;
   if (Status status = Plan::make(x->problem, pass, with_segments, &plan); !status) return status;
   x->poison_outputs();
-  if (Path{plan.data()->backend, ""}.on_gpu()) {
+  if (Path{data_of(plan)->backend, ""}.on_gpu()) {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
     return cuda::run_on_device(plan, x->problem, x->operands(pass), whole);

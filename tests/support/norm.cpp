@@ -1,5 +1,6 @@
 // tests/support/norm.cpp: implements norm.hpp.
 #include "support/norm.hpp"
+#include "api/data_of.hpp"
 
 #include "judge/norm.hpp"
 #include "plan/norm.hpp"
@@ -72,7 +73,7 @@ Status run(const Target& target, const NormInstance& x) {
 }
 
 Status run(const Plan& plan, const NormInstance& x) {
-  if (Path{plan.data()->backend, ""}.on_gpu()) {
+  if (Path{data_of(plan)->backend, ""}.on_gpu()) {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : {&x.x, &x.residual, &x.weight, &x.bias, &x.y, &x.residual_out, &x.mean, &x.rstd})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});

@@ -1,5 +1,6 @@
 // tests/support/paths.cpp: implements paths.hpp.
 #include "support/paths.hpp"
+#include "api/data_of.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -99,7 +100,7 @@ Status run(const Target& target, Instance* x) {
   Plan plan;
   if (Status status = Plan::make(x->problem, Pass::forward, target, &plan); !status) return status;
   x->poison_outputs();
-  x->shares_tiles = Path{plan.data()->backend, ""}.on_gpu();
+  x->shares_tiles = Path{data_of(plan)->backend, ""}.on_gpu();
   if (x->shares_tiles) {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
@@ -117,7 +118,7 @@ Status plan_and_run(const Path& path, const Problem& problem, const AnyOperands&
   Plan plan;
   if (Status status = Plan::make(problem, pass..., path.target(), &plan); !status) return status;
   // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, pass..., operands))
+  if (path.on_gpu() && validate_operands(problem, pass_of(operands), operands))
     return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.data(), workspace.size());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "api/data_of.hpp"
 #include "bench/cases.hpp"
 #include "bench/result.hpp"
 #include "command/file_names.hpp"
@@ -70,7 +71,7 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
   run.download();
   result->on_gpu = true;
   const DType dtype = dtype_of(result->problem);
-  if (result->chunk > 0 && dtype == DType::f32 && prepared.plan().data()->backend == Backend::sm90)
+  if (result->chunk > 0 && dtype == DType::f32 && data_of(prepared.plan())->backend == Backend::sm90)
     result->hold_against(limits->gpu->nominal_of_three_f16(), "nominal 3 x f16", limits->gpu->copy, "copy");
   else if (result->chunk > 0 && dtype == DType::f32)
     result->hold_against(limits->gpu->nominal_of_three_tf32(), "nominal 3 x TF32", limits->gpu->copy, "copy");
@@ -140,7 +141,7 @@ void measure(const LinearProblem& problem, const BenchOptions& options, const Ta
   const Prepared prepared(problem, problem.pass, target);
   const LinearInstance instance = make_linear_instance(problem, 1, layout_of(options));
   result->roof = Roof::slower;
-  result->chunk = linear_chunk(*prepared.plan().data());
+  result->chunk = linear_chunk(*data_of(prepared.plan()));
   result->flops = flop_count(problem, result->chunk);
   result->bytes = byte_count(problem);
   measure_runs(prepared, instance.operands(), options, result, limits);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "api/data_of.hpp"
 #include "ladder/library.hpp"
 #include "ladder/problem.hpp"
 #include "problem/work.hpp"
@@ -71,7 +72,7 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
       library_row(backend), problem, problem.attention(),
       {kOperation, Pass::forward, backend, problem.dtype(), hopper ? Backend::best : backend},
       [&](const Plan& plan, LadderRow* row) {
-        if (gpu) *row = library_row(plan.data()->backend);
+        if (gpu) *row = library_row(data_of(plan)->backend);
         row->title += " " + kernel_text(plan);
       },
       [&](const auto& run, LadderRow* row) { measure(problem, runs, run, row); });

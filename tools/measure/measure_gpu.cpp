@@ -1,5 +1,6 @@
 // tools/measure/measure_gpu.cpp
 #include "measure/measure_gpu.hpp"
+#include "api/data_of.hpp"
 
 #include <fmt/core.h>
 
@@ -12,10 +13,10 @@ namespace falchion::tools {
 
 namespace {
 
-const Attention& problem_of(const Plan& plan, const Operands&) { return plan.data()->attention().problem; }
-const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return plan.data()->linear().problem; }
-const Gemm& problem_of(const Plan& plan, const GemmOperands&) { return plan.data()->gemm().problem; }
-const Norm& problem_of(const Plan& plan, const NormOperands&) { return plan.data()->norm().problem; }
+const Attention& problem_of(const Plan& plan, const Operands&) { return data_of(plan)->attention().problem; }
+const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return data_of(plan)->linear().problem; }
+const Gemm& problem_of(const Plan& plan, const GemmOperands&) { return data_of(plan)->gemm().problem; }
+const Norm& problem_of(const Plan& plan, const NormOperands&) { return data_of(plan)->norm().problem; }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // tools/problem/instance.cpp
 #include "problem/instance.hpp"
+#include "api/data_of.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -159,22 +160,22 @@ void Prepared::take_workspace() {
 bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
 
 Status Prepared::run(const Operands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->attention().problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->attention().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 
 Status Prepared::run(const LinearOperands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear().problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->linear().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 
 Status Prepared::run(const GemmOperands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->gemm().problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->gemm().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 
 Status Prepared::run(const NormOperands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->norm().problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->norm().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

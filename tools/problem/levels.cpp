@@ -1,5 +1,6 @@
 // tools/problem/levels.cpp
 #include "problem/levels.hpp"
+#include "api/data_of.hpp"
 
 #include <fmt/core.h>
 
@@ -80,25 +81,25 @@ std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated, c
   return out;
 }
 
-std::string plan_backend(const Plan& plan) { return name(plan.data()->backend); }
+std::string plan_backend(const Plan& plan) { return name(data_of(plan)->backend); }
 
 std::string plan_level(const Plan& plan) {
-  const Variant* variant = plan.data()->variant;
+  const Variant* variant = data_of(plan)->variant;
   return variant != nullptr ? variant->level : "";
 }
 
-bool on_gpu(const Plan& plan) { return is_gpu(plan.data()->backend); }
+bool on_gpu(const Plan& plan) { return is_gpu(data_of(plan)->backend); }
 
-int plan_threads(const Plan& plan) { return plan.data()->threads; }
+int plan_threads(const Plan& plan) { return data_of(plan)->threads; }
 
 std::string limiting_unit(const Plan& plan) {
   if (on_gpu(plan)) return "";
   const std::string level = plan_level(plan);
-  const bool bytes = plan.data()->is<GemmPlan>() && plan.data()->gemm().problem.dtype == DType::i8;
+  const bool bytes = data_of(plan)->is<GemmPlan>() && data_of(plan)->gemm().problem.dtype == DType::i8;
   if (bytes && (level == "vnni" || level.starts_with("amx"))) return "";  // their rate is not measured
   if (level == "amx_emulated") return "avx512";
   // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention/backward.hpp).
-  const PlanData& data = *plan.data();
+  const PlanData& data = *data_of(plan);
   if (!data.is<LinearPlan>()) return level;
   const LinearAttention& problem = data.linear().problem;
   const bool exact = problem.dtype == DType::f32 || (data.pass == Pass::backward && problem.decay != Decay::none);

@@ -1,5 +1,6 @@
 // tools/problem/slices.cpp
 #include "problem/slices.hpp"
+#include "api/data_of.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
 
 /// Whether both plans add up the same numbers in the same order.
 bool same_order(const Plan& whole, const Plan& part) {
-  const PlanData &a = *whole.data(), &b = *part.data();
+  const PlanData &a = *data_of(whole), &b = *data_of(part);
   const AttentionPlan &of_a = a.attention(), &of_b = b.attention();
   return a.backend == b.backend && a.variant == b.variant && of_a.keys == of_b.keys && of_a.splits == of_b.splits &&
          of_a.decode == of_b.decode;

@@ -93,7 +93,7 @@ int run_gemm(const RunOptions& options) {
   const Gemm& g = x.problem;
   const Prepared prepared(g, options.where.target());
   const GemmOperands operands = x.operands();
-  require(validate_operands(g, operands));
+  require(validate_operands(g, Pass::forward, operands));
   const Samples time =
       prepared.on_gpu() ? time_on_gpu(prepared, operands, options) : time_on_cpu(prepared, operands, options);
   write_d(options, x);

@@ -84,7 +84,7 @@ int run_norm(const RunOptions& options) {
   const Norm& n = x.problem;
   const Prepared prepared(n, options.where.target());
   const NormOperands operands = x.operands();
-  require(validate_operands(n, operands));
+  require(validate_operands(n, Pass::forward, operands));
   const Samples time =
       prepared.on_gpu() ? time_on_gpu(prepared, operands, options) : time_on_cpu(prepared, operands, options);
   write_outputs(options, x, axes);

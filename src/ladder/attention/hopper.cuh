@@ -203,10 +203,10 @@ class Consumer {
  private:
   /// Returns (row, column) in the tile for each of this thread's elements of a result.
   template <class Mma, class Shape>
-  FALCHION_DEVICE static auto coordinates(Mma mma, Shape shape) {
+  static FALCHION_DEVICE auto coordinates(Mma mma, Shape shape) {
     return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
   }
-  FALCHION_DEVICE static void release(ClusterBarrier& empty) {
+  static FALCHION_DEVICE void release(ClusterBarrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 

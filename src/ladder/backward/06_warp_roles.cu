@@ -84,12 +84,12 @@ class Consumer {
 
   /// The coordinates of each element of a result in its tile.
   template <class Mma, class Shape>
-  FALCHION_DEVICE static auto coordinates(Mma mma, Shape shape) {
+  static FALCHION_DEVICE auto coordinates(Mma mma, Shape shape) {
     return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
   }
   /// Elements e and e + 1 of S^T or dP^T have neighbouring columns, that is, query rows, with these statistics.
   template <class Coordinate>
-  FALCHION_DEVICE static float2 two_of(const float* statistic, const Coordinate& at) {
+  static FALCHION_DEVICE float2 two_of(const float* statistic, const Coordinate& at) {
     return *reinterpret_cast<const float2*>(statistic + get<1>(at));
   }
 
@@ -119,7 +119,7 @@ class Consumer {
       put(rdS, e, P.x * (rdP(e) - of_rows.x), P.y * (rdP(e + 1) - of_rows.y));
     }
   }
-  FALCHION_DEVICE static void put(Rounded& to, int e, float x, float y) {
+  static FALCHION_DEVICE void put(Rounded& to, int e, float x, float y) {
     recast<__nv_bfloat162>(to)(e / 2) = __floats2bfloat162_rn(x, y);
   }
 

@@ -119,7 +119,7 @@ class BackwardConsumer {
     shared.full_ds[ds_before()].wait(at_ds.stage == 0 ? at_ds.parity ^ 1 : at_ds.parity);
   }
   template <class Barrier_>
-  FALCHION_DEVICE static void release(Barrier_& empty) {
+  static FALCHION_DEVICE void release(Barrier_& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 

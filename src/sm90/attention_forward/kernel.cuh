@@ -139,7 +139,7 @@ class Consumer {
   }
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S.
-  FALCHION_DEVICE static auto coordinates() {
+  static FALCHION_DEVICE auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
@@ -242,7 +242,7 @@ class Consumer {
     at_k.advance();
   }
   template <class Barrier>
-  FALCHION_DEVICE static void release(Barrier& empty) {
+  static FALCHION_DEVICE void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 

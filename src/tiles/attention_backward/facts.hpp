@@ -2,24 +2,24 @@
 // src/variant_gpu.in asserts of each variant that is built that its code has these facts.
 #pragma once
 
-#include <string_view>
-
 #include "tiles/attention_backward/sm80.hpp"
 #include "tiles/attention_backward/sm90.hpp"
 #include "tiles/attention_backward/sm90_wide.hpp"
 #include "tiles/attention_backward/workspace.hpp"
+#include "tiles/variant_kind.hpp"
 
 namespace falchion::facts_of {
 
 struct attention_backward {
-  static constexpr gpu::BackwardVariantFacts sm80(std::string_view kind, VariantType type, int d) {
-    if (kind == "once") return {sm80::attention_backward_facts(sm80::BackwardKind::once, d), workspace_of_sums(d)};
+  static constexpr gpu::BackwardVariantFacts sm80(VariantKind kind, VariantType type, int d) {
+    if (kind == VariantKind::once)
+      return {sm80::attention_backward_facts(sm80::BackwardKind::once, d), workspace_of_sums(d)};
     const bool f32 = type == VariantType::f32;
     return {sm80::attention_backward_facts(f32 ? sm80::BackwardKind::bits32 : sm80::BackwardKind::bits16, d),
             of_slopes};
   }
-  static constexpr gpu::BackwardVariantFacts sm90(std::string_view kind, VariantType, int d) {
-    if (kind == "wide") return {sm90::attention_backward_wide_facts(d), of_statistics};
+  static constexpr gpu::BackwardVariantFacts sm90(VariantKind kind, VariantType, int d) {
+    if (kind == VariantKind::wide) return {sm90::attention_backward_wide_facts(d), of_statistics};
     return {sm90::attention_backward_facts(d), workspace_of_sums(d)};
   }
 

@@ -2,24 +2,23 @@
 // src/variant_gpu.in asserts of each variant that is built that its code has these facts.
 #pragma once
 
-#include <string_view>
-
 #include "tiles/linear_attention/sm80.hpp"
 #include "tiles/linear_attention/sm80_workspace.hpp"
 #include "tiles/linear_attention/sm90.hpp"
 #include "tiles/linear_attention/sm90_workspace.hpp"
+#include "tiles/variant_kind.hpp"
 
 namespace falchion::facts_of {
 
 template <bool kBackward>
 struct linear_attention {
-  static constexpr gpu::LinearVariantFacts sm80(std::string_view kind, VariantType type, int d) {
+  static constexpr gpu::LinearVariantFacts sm80(VariantKind kind, VariantType type, int d) {
     // exact: nothing is rounded to 16 bits between two products.
-    const bool exact = kind == "exact" || type == VariantType::f32;
+    const bool exact = kind == VariantKind::exact || type == VariantType::f32;
     if (!exact) return {sm80::linear_attention_facts(d, kSweeps), sm80::linear_workspace<kBackward>};
-    return {sm80::linear_exact_facts(kind != "plain", d, kSweeps), sm80::linear_exact_workspace<kBackward>};
+    return {sm80::linear_exact_facts(kind != VariantKind::plain, d, kSweeps), sm80::linear_exact_workspace<kBackward>};
   }
-  static constexpr gpu::LinearVariantFacts sm90(std::string_view, VariantType type, int d) {
+  static constexpr gpu::LinearVariantFacts sm90(VariantKind, VariantType type, int d) {
     const bool halves = type == VariantType::f32;
     return {halves ? sm90::linear_halves_facts(d, kSweeps) : sm90::linear_attention_facts(d, kSweeps),
             d <= 64 ? sm90::linear_workspace<64, kBackward> : sm90::linear_workspace<128, kBackward>};

@@ -2,15 +2,14 @@
 // each variant that is built that its code has these facts.
 #pragma once
 
-#include <string_view>
-
 #include "tiles/norm/sm80.hpp"
 #include "tiles/tile_of.hpp"
+#include "tiles/variant_kind.hpp"
 
 namespace falchion::facts_of {
 
 struct norm {
-  static constexpr gpu::NormFacts sm80(std::string_view, VariantType, int) { return sm80::norm_facts(); }
+  static constexpr gpu::NormFacts sm80(VariantKind, VariantType, int) { return sm80::norm_facts(); }
 };
 
 }  // namespace falchion::facts_of

@@ -1,5 +1,6 @@
 // tools/verify/gemm/cases.cpp: see cases.hpp.
 #include "verify/gemm/cases.hpp"
+#include "api/data_of.hpp"
 
 #include <limits>
 #include <string_view>
@@ -118,7 +119,7 @@ Verdict verify_gemm(const GemmInstance& instance, const judge::GemmReference& re
     const Status status = prepared.run(x);
     verdict.ran = static_cast<bool>(status);
     verdict.why = status.why;
-    const bool promoted = prepared.plan().data()->backend == Backend::sm90;
+    const bool promoted = data_of(prepared.plan())->backend == Backend::sm90;
     if (verdict.ran) verdict.add("d", reference.check(d.view, promoted ? judge::Sums::promoted : judge::Sums::f32));
   } catch (const UsageError& refusal) { verdict.why = refusal.what; }
   return verdict;

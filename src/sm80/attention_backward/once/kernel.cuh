@@ -141,7 +141,7 @@ class BackwardWarp {
   }
   FALCHION_DEVICE bool any_order() const { return hidden(static_cast<std::uint32_t>(a.any_order)) != 0; }
   template <class Sums_>
-  FALCHION_DEVICE static void clear(Sums_& x) {
+  static FALCHION_DEVICE void clear(Sums_& x) {
     for (auto& of_rows : x) {
       for (auto& sums : of_rows) {
         CUTE_UNROLL

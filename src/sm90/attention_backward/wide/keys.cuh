@@ -86,7 +86,7 @@ class WideKeysConsumer {
     store_rows<Element, Config::kD, 4>(a, to, rGradient, [](int) { return true; });
   }
   template <class Barrier_>
-  FALCHION_DEVICE static void release(Barrier_& empty) {
+  static FALCHION_DEVICE void release(Barrier_& empty) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) empty.arrive();
   }

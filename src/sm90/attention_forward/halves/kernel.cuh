@@ -235,7 +235,7 @@ class HalvesConsumer {
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S or O.
   template <int kN>
-  FALCHION_DEVICE static auto coordinates() {
+  static FALCHION_DEVICE auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kN>>{})));
@@ -256,7 +256,7 @@ class HalvesConsumer {
     at_tile.advance();
   }
   template <class Barrier>
-  FALCHION_DEVICE static void release(Barrier& empty) {
+  static FALCHION_DEVICE void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 

@@ -1,0 +1,76 @@
+// src/plan/features.hpp: features: what a problem may ask of a kernel beyond the formula (features.def lists them). A
+// problem has a set of them, a kind of GPU variants has a set (the lines KIND of variants.def), and why a variant does
+// not fit is the difference. docs/support.md is made from the same sets (tests/support_test.sh).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+enum class Feature : std::uint8_t {
+#define FEATURE(name, ...) name,
+#include "plan/features.def"
+  count,  // how many there are
+};
+
+/// A set of features.
+class Features {
+ public:
+  constexpr Features() = default;
+  constexpr Features(Feature x) : bits_(std::uint32_t{1} << static_cast<int>(x)) {}  // NOLINT: a feature is a set
+  constexpr Features operator|(Features x) const { return Features(bits_ | x.bits_); }
+  constexpr Features operator&(Features x) const { return Features(bits_ & x.bits_); }
+  constexpr Features operator-(Features x) const { return Features(bits_ & ~x.bits_); }
+  constexpr bool has(Feature x) const { return (bits_ & Features(x).bits_) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  /// The first of a set that is not empty.
+  constexpr Feature first() const {
+    int x = 0;
+    while (!has(static_cast<Feature>(x))) ++x;
+    return static_cast<Feature>(x);
+  }
+  constexpr bool operator==(const Features&) const = default;
+
+ private:
+  constexpr explicit Features(std::uint32_t bits) : bits_(bits) {}
+  std::uint32_t bits_ = 0;
+};
+constexpr Features operator|(Feature a, Feature b) { return Features(a) | Features(b); }
+
+/// The features that a problem of an operation may ask for, "attention_forward".
+constexpr Features features_of_operation(std::string_view operation) {
+  enum class In { both, forward, backward };
+  const In pass = operation.ends_with("_backward") ? In::backward : In::forward;
+  const bool attention = operation.starts_with("attention_"), linear = operation.starts_with("linear_");
+  Features out;
+  const auto add = [&](Feature x, In in, std::string_view of_attention, std::string_view of_linear,
+                       std::string_view of_gemm) {
+    const std::string_view asked = attention ? of_attention : linear ? of_linear : operation == "gemm" ? of_gemm : "no";
+    if ((in == In::both || in == pass) && asked != "no") out = out | x;
+  };
+#define FEATURE(name, words, in, of_attention, of_linear, of_gemm) \
+  add(Feature::name, In::in, #of_attention, #of_linear, #of_gemm);
+#include "plan/features.def"
+  return out;
+}
+
+struct Variant;
+
+/// As the grid of docs/support.md and, where the problem has no better one, a refusal name it.
+const char* name(Feature x);
+
+/// What a problem asks for. aligned: its rows begin at multiples of 16 bytes.
+Features features_of(const Attention& problem, Pass pass);
+Features features_of(const LinearAttention& problem, Pass pass, bool aligned);
+Features features_of(const Gemm& problem);
+
+/// Why the variant does not fit: the first feature that it lacks, in the words of the problem, and which kinds have it.
+/// "" where it lacks none.
+std::string why_lacking(const Variant& variant, const Attention& problem, Features asked);
+std::string why_lacking(const Variant& variant, const LinearAttention& problem, Features asked);
+
+}  // namespace falchion
