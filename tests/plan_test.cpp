@@ -127,7 +127,7 @@ TEST(Explain, GoldenJson) {
           R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward",)"
           R"("problem":{"dtype":"bf16","dtype_k":"as_q","dtype_v":"as_q","dtype_o":"as_q",)"
           R"("b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
-          R"("band":{"left":-1,"right":0,"align":"bottom_right"},"score":{"scale":0.125,"softcap":0},)"
+          R"("band":{"left":-1,"right":0,"align":"bottom_right","offset":0},"score":{"scale":0.125,"softcap":0},)"
           R"("dropout":0,"packed":false,"used_q":false,"used_k":false,"first_k":false,"alibi":false,)"
           R"("bias":false,"mask":false,"lse":true,"row_max":false,"probabilities":false,"any_order":false,)"
           R"("grads":"rounded","zero_unused":false,"grad_lse":false,"grad_bias":false,"grad_alibi":false,"frozen":0},)"
