@@ -83,7 +83,15 @@ def whole_tree():
         expect(f"{wrong} is taken: {done.stdout}", done.returncode == 1 and wrong in done.stderr)
 
 
+def verb():
+    said = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True).stdout
+    expect("./dev help does not list kernel", "kernel NAME" in said)
+    done = subprocess.run([ROOT / "dev", "kernel"], capture_output=True, text=True)
+    expect(f"./dev kernel without a name: {done}", done.returncode != 0 and "Say which" in done.stderr)
+
+
 rows()
 whole_tree()
+verb()
 print("\n".join(bad) or "what ./dev kernel derives is as it should be")
 sys.exit(bool(bad))
