@@ -263,6 +263,23 @@ TEST(Judge, AScoreWithAlibiBesideTheDiagonalIsSmall) {
   }
 }
 
+/// The second key's probability is 1e-38, which kernels flush to 0, and the first key's V is 0.
+TEST(Judge, AProbabilityBelowTheRangeOfF32MayBe0) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Instance x = make_instance(Case{"x", 1, 1, 2, 1, 1, 8, 8}.scale(1), dtype);
+    x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+    x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, s == 0 ? 0 : -87.5F); });
+    x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s == 0 ? 0 : 3); });
+    ASSERT_TRUE(run(Target(Backend::ref), &x));
+    const Reference reference(x);
+    EXPECT_TRUE(matches(x, reference));
+    x.o.for_each([&](auto b, auto s, auto h, auto d) { x.o.set(b, s, h, d, 0); });
+    EXPECT_TRUE(matches(x, reference));
+    x.o.set(0, 0, 0, 0, 3e-37F);
+    EXPECT_FALSE(matches(x, reference));
+  }
+}
+
 /// q.k is 256 products of 20 for either key, so the scores are 320, and each addition rounds at up to that size. The
 /// naive computation rounds both sums in the same way and is exact. One sum may be off by 1.5 units of 2^-22 of its
 /// products more than the other, which a grant without the root of the length would not allow, but not by ten times
