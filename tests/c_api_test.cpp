@@ -168,7 +168,7 @@ TEST(CApi, Refusals) {
   a = small();
   a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "band.align = -1: it must be 0 to 2");
+  EXPECT_STREQ(fal_why(), "band.align = -1: it must be 0 to 3");
   a = small();
   a.reserved2[6] = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
