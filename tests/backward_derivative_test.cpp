@@ -40,7 +40,9 @@ class Loss {
     return {x.get(at[0], at[1], at[2], at[3]), &x == moved_ && at == at_ ? kStep : 0};
   }
   std::int64_t shift(std::int64_t b) const {
-    return all_.x.problem.band.align == Align::top_left ? 0 : all_.x.k_rows(b).length - all_.x.q_rows(b).length;
+    const Band& band = all_.x.problem.band;
+    if (band.align == Align::at) return band.offset;
+    return band.align == Align::top_left ? 0 : all_.x.k_rows(b).length - all_.x.q_rows(b).length;
   }
   std::int64_t column(std::int64_t b, std::int64_t j) const {
     return all_.x.problem.first_k ? all_.x.k_rows(b).begin + j : j;  // no packed problem has both
@@ -127,6 +129,8 @@ std::vector<Feature> features() {
       {small("lse"), {.grad_lse = true}},
       {small("causal").causal(), {}},
       {small("causal_top_left").causal(Align::top_left), {.grad_lse = true}},
+      {small("causal_at").causal(Align::at, 2), {.grad_lse = true}},
+      {small("alibi_at").alibi().causal(Align::at, 2), {.grad_alibi = {1, 1, 4, 1}}},
       {small("window").window(2, 1), {}},
       {small("negative_scale").scale(-0.7f), {}},
       {small("softcap").softcap(0.8f).scale(1), {.grad_lse = true}},

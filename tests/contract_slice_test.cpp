@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "policy/dropout.hpp"
@@ -182,6 +183,39 @@ TEST(Slice, TheCApiHasBoth) {
   target.backend = FAL_REF;
   ASSERT_EQ(fal_attention_run(&operands, &problem, &target, nullptr), FAL_OK) << fal_why();
   EXPECT_TRUE(matches(x, Reference(x)));
+}
+
+/// A plan that is kept for one offset does not serve another.
+TEST(Slice, CallsWithOtherOffsetsHaveOtherPlans) {
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 16, 16}.causal(Align::at, 0), DType::f32);
+  for (const std::int64_t offset : {7, -3, 7, 0}) {
+    x.problem.band.offset = offset;
+    for (const Backend backend : {Backend::ref, Backend::best}) {
+      const Status status = attention(x.operands(), x.problem, backend);
+      ASSERT_TRUE(status) << status.why;
+      EXPECT_TRUE(matches(x, Reference(x))) << offset;
+    }
+  }
+}
+
+/// What was compiled with older headers has no origin, and a 0 where offset is now.
+TEST(Slice, CallersOfTheCApiThatKnowNeither) {
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 16, 16}.causal().dropout(0.5f), DType::f32);
+  fal_attention problem = to_c(x.problem);
+  fal_operands operands = to_c(x.operands());
+  operands.size = offsetof(fal_operands, origin);
+  operands.origin = {-1, -1, -1, -1, -1};
+  fal_target target = {};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  ASSERT_EQ(fal_attention_run(&operands, &problem, &target, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+  problem.band.offset = 7;
+  EXPECT_EQ(fal_attention_run(&operands, &problem, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "band.offset = 7 with band.align = bottom_right: only Align::at has an offset");
+  problem.band = {0, 0, FAL_ALIGN_UNSET, 7};  // otherwise the full band
+  EXPECT_EQ(fal_attention_run(&operands, &problem, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "band.offset = 7 with band.align = unset: only Align::at has an offset");
 }
 
 }  // namespace

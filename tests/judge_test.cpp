@@ -222,20 +222,45 @@ TEST(Judge, AnInfinityIsNotNudged) {
   }
 }
 
+/// A right result whose scores are the distances alone, negated.
+Instance slopes_alone(const Case& row) {
+  Instance x = make_instance(row, DType::f32);
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
+  x.alibi.set(0, 0, 0, 0, 1);
+  EXPECT_TRUE(run(Target(Backend::ref), &x));
+  return x;
+}
+
 /// Query 0 stands 1990 keys before the first one, so its scores are around -1990 and are rounded by 6e-5. The naive
 /// computation is exact here, because slope times distance is a whole number. Ten times that rounding is an error.
 TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
-  Instance x = make_instance(Case{"x", 1, 2000, 10, 1, 1, 8, 8}.alibi(), DType::f32);
-  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
-  x.alibi.set(0, 0, 0, 0, 1);
-  ASSERT_TRUE(run(Target(Backend::ref), &x));
-  const Reference reference(x);
-  EXPECT_TRUE(matches(x, reference));
-  const float right = x.o.get(0, 0, 0, 0);
-  x.o.set(0, 0, 0, 0, right + 2e-5F);
-  EXPECT_TRUE(matches(x, reference));
-  x.o.set(0, 0, 0, 0, right + 1e-3F);
-  EXPECT_FALSE(matches(x, reference));
+  const Case far[] = {Case{"corner", 1, 2000, 10, 1, 1, 8, 8}.alibi(),
+                      Case{"at", 1, 10, 10, 1, 1, 8, 8}.alibi().window(-1, -1, Align::at, -1990)};
+  for (const Case& row : far) {
+    Instance x = slopes_alone(row);
+    const Reference reference(x);
+    EXPECT_TRUE(matches(x, reference));
+    const float right = x.o.get(0, 0, 0, 0);
+    x.o.set(0, 0, 0, 0, right + 2e-5F);
+    EXPECT_TRUE(matches(x, reference)) << row.name;
+    x.o.set(0, 0, 0, 0, right + 1e-3F);
+    EXPECT_FALSE(matches(x, reference)) << row.name;
+  }
+}
+
+/// The last query stands at the last key. The keys beside it have small scores, whatever those far away have.
+TEST(Judge, AScoreWithAlibiBesideTheDiagonalIsSmall) {
+  const Case near[] = {Case{"corner", 1, 1, 2000, 1, 1, 8, 8}.alibi().causal(),
+                       Case{"at", 1, 1, 2000, 1, 1, 8, 8}.alibi().causal(Align::at, 1999),
+                       Case{"used", 1, 1, 2000, 1, 1, 8, 8}.alibi().used_k({1500}).causal(),
+                       Case{"padded", 1, 1, 2000, 1, 1, 8, 8}.alibi().first_k({1000}).causal()};
+  for (const Case& row : near) {
+    Instance x = slopes_alone(row);
+    const Reference reference(x);
+    EXPECT_TRUE(matches(x, reference)) << row.name;
+    x.o.set(0, 0, 0, 0, x.o.get(0, 0, 0, 0) + 2e-5F);
+    EXPECT_FALSE(matches(x, reference)) << row.name;
+  }
 }
 
 /// q.k is 256 products of 20 for either key, so the scores are 320, and each addition rounds at up to that size. The

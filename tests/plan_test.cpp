@@ -127,7 +127,7 @@ TEST(Explain, GoldenJson) {
           R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward",)"
           R"("problem":{"dtype":"bf16","dtype_k":"as_q","dtype_v":"as_q","dtype_o":"as_q",)"
           R"("b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
-          R"("band":{"left":-1,"right":0,"align":"bottom_right"},"score":{"scale":0.125,"softcap":0},)"
+          R"("band":{"left":-1,"right":0,"align":"bottom_right","offset":0},"score":{"scale":0.125,"softcap":0},)"
           R"("dropout":0,"packed":false,"used_q":false,"used_k":false,"first_k":false,"alibi":false,)"
           R"("bias":false,"mask":false,"lse":true,"row_max":false,"probabilities":false,"any_order":false,)"
           R"("grads":"rounded","zero_unused":false,"grad_lse":false,"grad_bias":false,"grad_alibi":false,"frozen":0},)"
@@ -161,10 +161,12 @@ TEST(Work, CountsWhatTheBandLetsThrough) {
     for (std::int64_t s_k = 0; s_k < 7; ++s_k)
       for (std::int64_t left = -1; left < 8; ++left)
         for (std::int64_t right = -1; right < 8; ++right)
-          for (const Align align : {Align::bottom_right, Align::top_left}) {
+          for (const std::int64_t offset : {-99, -9, -1, 0, 3, 1 << 30}) {  // -99: bottom right
             Attention a = problem(1, s_q, s_k, 1, 1, 8);
-            a.band = {left, right, align};
-            const std::int64_t shift = align == Align::top_left ? 0 : s_k - s_q;
+            a.band = {left, right, Align::at, offset};
+            if (offset == -99) a.band = {left, right, Align::bottom_right};
+            if (offset == 0) a.band.align = Align::top_left;
+            const std::int64_t shift = offset == -99 ? s_k - s_q : offset;
             int pairs = 0;
             for (std::int64_t i = 0; i < s_q; ++i)
               for (std::int64_t j = 0; j < s_k; ++j)

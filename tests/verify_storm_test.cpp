@@ -85,6 +85,9 @@ TEST(VerifyStorm, TheWholeSpaceIsDrawn) {
     note(a.s_k > 1000 * a.s_q, "many keys");
     note(a.packed && a.used_k, "packed and used");
     note(a.band.align == Align::top_left && a.band.right == 0, "causal, top left");
+    note(a.band.align == Align::at && std::abs(a.band.offset) < 1000, "a diagonal at any key");
+    note(a.band.align == Align::at && std::abs(a.band.offset) == 1 << 30, "a diagonal far away");
+    note(p.origin != Rng::Origin{}, "dropout of a slice");
     note(a.alibi, "alibi");
     note(a.score.scale < 0, "negative scale");
     note(a.score.softcap > 0, "softcap");
@@ -101,7 +104,7 @@ TEST(VerifyStorm, TheWholeSpaceIsDrawn) {
     note(p.used_k.size() > 8 && 4 * empty > 2 * p.used_k.size(), "mostly empty sequences");
     note(!p.used_k.empty() && empty == p.used_k.size(), "all sequences empty");
   }
-  EXPECT_EQ(seen.size(), 25U) << ::testing::PrintToString(seen);
+  EXPECT_EQ(seen.size(), 28U) << ::testing::PrintToString(seen);
 }
 
 TEST(VerifyStorm, StridesAreWhatTheTextSays) {

@@ -7,6 +7,7 @@
 
 #include "judge/compare.hpp"
 #include "ref/attention_forward.hpp"
+#include "ref/query.hpp"
 
 namespace falchion::judge {
 namespace {
@@ -116,8 +117,7 @@ namespace {
 
 /// In f32 a score with ALiBi or a bias is as large as slope times distance or as the bias, and it is rounded at that
 /// size, each score by itself. This is the problem's bias, or one of zeros, with such a rounding of each score added.
-/// The distance is counted as if both ends of the sequences could stand at each other, which is at most what it is. A
-/// bias beyond 2^16 (-1e9 that hides a key) leaves nothing of the dot product, which the naive computation shows too.
+/// A bias beyond 2^16 (-1e9 that hides a key) leaves nothing of the dot product, which the naive computation shows too.
 /// (On an H200 two right results of 200,000 were beyond the limit without this. With ALiBi it was 14 %, because dropout
 /// of 0.9 made ten times a probability of it. With a bias of -1e4 it was 27 times the limit: the dot product stood in
 /// the middle between two numbers of that size, and two equal ones were rounded apart, because one bias was odd.)
@@ -126,13 +126,12 @@ class RoundedScores {
   RoundedScores(const Attention& a, const Operands& x, std::uint64_t draw)
       : bias_(Tensor::dense(nullptr, DType::f32, {a.b, a.h_q, a.s_q, a.s_k})) {
     std::uint64_t element = 0;
-    const double apart = std::abs(static_cast<double>(a.s_k - a.s_q));
     for_each_index(bias_.shape, [&](const Index& at) {
       const auto [b, h, i, j] = at;
       const bool sloped = a.alibi && !a.packed;
       const double slope = sloped ? ref::load(x.alibi, ref::at(x.alibi, x.alibi.shape[0] == 1 ? 0 : b, 0, h, 0)) : 0;
       const double bias = a.bias ? ref::load(x.bias, in(x.bias, at)) : 0;
-      const double size = std::abs(slope) * (std::abs(static_cast<double>(i - j)) + apart);
+      const double size = std::abs(slope * distance(a, x, at));
       const double off = 0x1p-24 * (size + (std::abs(bias) < 0x1p16 ? std::abs(bias) : 0));
       memory_.push_back(static_cast<float>(bias + nudge_sign(draw, element++) * (std::isfinite(off) ? off : 0)));
     });
@@ -142,6 +141,11 @@ class RoundedScores {
   const Tensor& view() const { return bias_; }
 
  private:
+  /// How far the key in column at[3] is from the diagonal.
+  static double distance(const Attention& a, const Operands& x, const Index& at) {
+    const ref::Rows q = ref::rows_of(at[0], x.cu_seqlens_q, x.used_q, x.q.shape[1]), k = ref::keys_of(x, at[0]);
+    return static_cast<double>(at[2] + a.band.shift(q.length, k.length) - (at[3] - k.first));
+  }
   static std::int64_t in(const Tensor& x, Index at) {
     for (std::size_t axis = 0; axis < 4; ++axis) {
       if (x.shape[axis] == 1) at[axis] = 0;

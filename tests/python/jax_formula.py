@@ -19,13 +19,18 @@ def of_four(x: Any) -> Any:
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
+def shift_of(s_q: int, s_k: int, causal: Any, align: Any) -> int:
+    """The key at which query 0 stands."""
+    align = causal if isinstance(causal, str) else align
+    return align if isinstance(align, int) else 0 if align == "top_left" else s_k - s_q
+
+
 def band_of(s_q: int, s_k: int, causal: Any, window: Any, align: Any) -> np.ndarray:
     """(s_q, s_k) bool: which keys the band lets a query see."""
     left, right = window or (None, None)
     if causal:
         right = 0
-    align = causal if isinstance(causal, str) else align or "bottom_right"
-    shift = s_k - s_q if align == "bottom_right" else 0
+    shift = shift_of(s_q, s_k, causal, align)
     distance = np.arange(s_k)[None] - (np.arange(s_q)[:, None] + shift)
     seen = np.ones((s_q, s_k), bool)
     if left is not None:
@@ -62,7 +67,7 @@ def attention(
         s = softcap * xp.tanh(s / softcap)
     if alibi is not None:
         slopes = xp.atleast_2d(xp.asarray(alibi))[:, :, None, None]
-        shift = 0 if "top_left" in (causal, align) else s_k - s_q
+        shift = shift_of(s_q, s_k, causal, align)
         distance = abs(np.arange(s_q)[:, None] + shift - np.arange(s_k)[None])
         s = s - slopes * distance[None, None]
     if bias is not None:

@@ -260,12 +260,8 @@ def test_what_a_plan_refuses() -> None:
 
 def test_explanations() -> None:
     story = falchion.explain((1, 4096, 8, 128), dtype="bfloat16", causal=True, window=(512, None), target="sm90")
-    assert "sm90" in story and story.json["problem"]["band"] == {
-        "left": 512,
-        "right": 0,
-        "align": "bottom_right",
-        "offset": 0,
-    }
+    band = {"left": 512, "right": 0, "align": "bottom_right", "offset": 0}
+    assert "sm90" in story and story.json["problem"]["band"] == band
     assert repr(story) == str(story) and json.loads(json.dumps(story.json)) == story.json
     for made in (story, falchion.Plan(SHAPE, dtype="float32").explain()):
         html = made._repr_html_()
@@ -332,8 +328,10 @@ def test_explanations_of_gemms_and_norms() -> None:
     [
         ({"left": -1, "right": -1, "align": "unset", "offset": 0}, 100),
         ({"left": -1, "right": 0, "align": "top_left", "offset": 0}, 55),
+        ({"left": -1, "right": 0, "align": "bottom_right", "offset": 0}, 55),
         ({"left": 2, "right": 1, "align": "top_left", "offset": 0}, 36),
-        ({"left": -1, "right": 0, "align": "at", "offset": 3}, 79),
+        ({"left": -1, "right": 0, "align": "at", "offset": 4}, 85),
+        ({"left": -1, "right": 0, "align": "at", "offset": -10}, 0),
     ],
 )
 def test_the_picture_has_the_area_of_the_band(band: dict[str, Any], area: int) -> None:

@@ -24,8 +24,8 @@ def test_keys_behind_the_queries_are_not_seen() -> None:
 
 
 def test_plans_and_explanations_say_where() -> None:
-    plan = falchion.Plan((1, 4, 2, 8), 9, dtype="float32", window=(3, 0), align=5, backend="ref")
-    assert plan.explain().problem["band"] == {"left": 3, "right": 0, "align": "at", "offset": 5}
+    plan = falchion.Plan((1, 4, 2, 8), (1, 9, 2, 8), dtype="float32", window=(3, 0), align=5, backend="ref")
+    assert plan.explain().json["problem"]["band"] == {"left": 3, "right": 0, "align": "at", "offset": 5}
     assert "window(3, 0, at 5)" in plan.describe()
 
 

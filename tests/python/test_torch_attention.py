@@ -26,6 +26,8 @@ CASES = [
     ("window", {}, {"window": (3, 2), "align": "bottom_right"}, ()),
     ("left_window", {"s_q": 9, "s_k": 31}, {"window": (4, None), "align": "top_left"}, ()),
     ("sliding", {}, {"causal": True, "window": (5, None)}, ()),
+    ("causal_at", {"s_q": 9, "s_k": 31}, {"causal": True, "align": 8}, ()),
+    ("window_at", {"s_q": 9, "s_k": 31}, {"window": (4, 2), "align": -3}, ()),
     ("scale", {}, {"scale": 0.3}, ()),
     ("softcap", {}, {"softcap": 2.0, "causal": True}, ()),
     ("head_dims", {"d_qk": 24, "d_v": 40}, {}, ()),
@@ -35,6 +37,8 @@ CASES = [
     ("bias_of_keys", {}, {"causal": True}, ("bias_of_keys",)),
     ("alibi", {}, {"causal": True}, ("alibi",)),
     ("alibi_by_batch", {"s_q": 7, "s_k": 12}, {"causal": "bottom_right"}, ("alibi_by_batch",)),
+    ("alibi_top_left", {"s_q": 7, "s_k": 12}, {"align": "top_left"}, ("alibi",)),
+    ("alibi_at", {"s_q": 7, "s_k": 12}, {"align": 3}, ("alibi",)),
     ("mask", {}, {}, ("mask",)),
     ("all_at_once", {}, {"causal": True, "softcap": 3.0, "scale": 0.5}, ("bias", "alibi", "mask")),
 ]

@@ -21,10 +21,15 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 4e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 
 
+def shift_of(s_q, s_k, causal, align):
+    """The key at which query 0 stands."""
+    align = causal if isinstance(causal, str) else align
+    return align if isinstance(align, int) else 0 if align == "top_left" else s_k - s_q
+
+
 def visible(s_q, s_k, causal=False, window=None, align=None):
     """Which query sees which key, as a bool matrix (s_q, s_k)."""
-    align = causal if isinstance(causal, str) else align
-    shift = s_k - s_q if align != "top_left" else 0
+    shift = shift_of(s_q, s_k, causal, align)
     distance = torch.arange(s_k)[None] - (torch.arange(s_q)[:, None] + shift)
     left, right = window or (None, None)
     right = 0 if causal else right
@@ -49,9 +54,8 @@ def definition(
     if softcap:
         s = softcap * torch.tanh(s / softcap)
     s_q, s_k = s.shape[-2:]
-    align = band.get("causal") if isinstance(band.get("causal"), str) else band.get("align")
     if alibi is not None:
-        shift = s_k - s_q if align != "top_left" else 0
+        shift = shift_of(s_q, s_k, band.get("causal"), band.get("align"))
         i, j = torch.arange(s_q, device=q.device)[:, None], torch.arange(s_k, device=q.device)[None]
         slopes = alibi.double()[None] if alibi.dim() == 1 else alibi.double()
         s = s - slopes[:, :, None, None] * (i + shift - j).abs()

@@ -28,7 +28,7 @@ class Options(NamedTuple):
     max_k: int
     left: int  # UNBOUNDED or >= 0
     right: int
-    align: str  # one of ALIGNMENTS, "at", or "" where both sides are unbounded
+    align: str  # one of ALIGNMENTS, "at", or "" where nobody says it and both sides are unbounded
     diagonal: int  # the key of query 0, where align is "at"
     scale: Optional[float]  # a Scalar of the schema, so that torch.compile may leave it to the run
     softcap: float
@@ -239,8 +239,8 @@ def band_of(
             given = diagonal if align == "at" else align
             raise Invalid(f"causal = {causal!r}, but align = {given!r}")
         align = causal
-    if left == UNBOUNDED and right == UNBOUNDED:
-        return UNBOUNDED, UNBOUNDED, "", 0
+    if left == UNBOUNDED and right == UNBOUNDED:  # the diagonal is that of alibi alone
+        return UNBOUNDED, UNBOUNDED, align or "", diagonal
     if align is None:
         asked = "causal=True" if is_causal else "a window without align"
         corner = (

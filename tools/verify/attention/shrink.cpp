@@ -24,8 +24,11 @@ void simplify_attention(const Problem& from, Steps* steps) {
   offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
   offer(from, steps, [](Problem& p) { p.attention.band = {}; });
   offer(from, steps, [](Problem& p) { p.attention.band.left = Band::unbounded; });
-  offer(from, steps, [](Problem& p) { p.attention.band.align = Align::bottom_right; });
+  if (from.attention.band.align != Align::unset)  // which is simpler still
+    offer(from, steps, [](Problem& p) { p.attention.band.align = Align::bottom_right; });
   offer(from, steps, [](Problem& p) { p.attention.band.right = Band::unbounded; });
+  offer(from, steps, [](Problem& p) { p.attention.band.offset = 0; });
+  offer(from, steps, [](Problem& p) { p.attention.band.offset /= 2; });
   offer(from, steps, [](Problem& p) { p.bias = {}; });
   offer(from, steps, [](Problem& p) { p.mask = {}; });
   offer(from, steps, [](Problem& p) { p.bias_dtype = DType::f32; });
