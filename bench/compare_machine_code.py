@@ -77,9 +77,13 @@ def readable(names):
 
 def read(files):
     """{(architecture, readable name): Code}"""
-    mangled = {(architecture, name): code for path in files for architecture, elf in cubins(path)
-               for name, code in kernels_of(elf).items()}
-    return dict(zip(zip((key[0] for key in mangled), readable([key[1] for key in mangled])), mangled.values()))
+    found = [(architecture, name, code) for path in files for architecture, elf in cubins(path)
+             for name, code in kernels_of(elf).items()]
+    table = {}
+    for (architecture, _, code), name in zip(found, readable([name for _, name, _ in found])):
+        while table.setdefault((architecture, name), code) != code:  # two files may have kernels without linkage
+            name += " (another)"
+    return table
 
 
 def differences(before, after):

@@ -9,7 +9,7 @@ find_package(nlohmann_json REQUIRED)
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp tools/verify/*/*.cpp)
 list(FILTER tool_sources EXCLUDE REGEX "/tools/main(_demo)?\\.cpp$")
 set(demo_sources ${tool_sources})
-list(FILTER demo_sources INCLUDE REGEX "/tools/((demo|explain|info)|(command|measure|picture|problem)/[a-z_]+)\\.cpp$")
+list(FILTER demo_sources INCLUDE REGEX "/tools/(demo|explain|info|(command|measure|picture|problem)/[^/]+)\\.cpp$")
 list(REMOVE_ITEM tool_sources ${demo_sources})
 # What `./dev demo` builds of the tools. Everything else needs it too.
 add_library(falchion_demo_tools STATIC ${demo_sources})
@@ -18,9 +18,9 @@ target_link_libraries(falchion_demo_tools PUBLIC falchion_io falchion_judge falc
 target_include_directories(falchion_demo_tools PUBLIC tools)
 add_library(falchion_tools STATIC ${tool_sources})
 target_link_libraries(falchion_tools PUBLIC falchion_demo_tools falchion_layout PRIVATE falchion_warnings falchion_openmp)
-# With -O1 a file takes 0.6 of the time, and the
-# command waits for the library. What measures, or fills tensors for storms, is optimised as the library is; what parses
-# the command line, once a run, is not optimised, because CLI11 in it takes the compiler longest of all.
+# With -O1 a file takes 0.6 of the time, and the command waits for the library. What measures, or fills tensors for
+# storms, is optimised as the library is; what parses the command line, once a run, is not optimised, because CLI11 in it
+# takes the compiler longest of all.
 target_compile_options(falchion_demo_tools PRIVATE $<$<CONFIG:Release>:-O1>)
 target_compile_options(falchion_tools PRIVATE $<$<CONFIG:Release>:-O1>)
 set_source_files_properties(tools/measure/peak.cpp tools/measure/measure_gpu.cpp tools/problem/tensors.cpp

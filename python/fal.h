@@ -238,6 +238,8 @@ int read_band(call* call, PyObject* const* options, int same_lengths); /* causal
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
+/* Used ones or first keys: may a sequence have rows that nobody uses? */
+int has_lengths(const fal_attention* problem);
 /* Is the type one that the engine knows at all? `wanted` stands in the message. */
 int has_engine_type(const array* a, const char* wanted);
 int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */

@@ -68,19 +68,19 @@ def places():
     torch = between("python/falchion/torch/_options.py", r"\nSCHEMA = \(", r"\n\)") + between(
         "python/falchion/torch/_ops.py", r"\nINPUTS = \(", r"\nlibrary\b") + between(
         "python/falchion/torch/_ops.py", r"library.define\(\n", r"\n\)")
-    xla = between("python/xla/attention.cpp", r"kNames\[\] = \{", r"\n}  // namespace falchion") + " frozen"
+    xla = re.findall(r'(?:problem->|Problem::|attributes->\w+\(")(\w+)', text("python/xla/attention.cpp"))
     jax = between("python/falchion/jax/_options.py", r"\nclass Options:", r"\n    def ")
     only = lambda chosen, names: {key: names.get(key, of_python.get(key, {key})) for key in chosen}
     return {
         "include/falchion/attention.h": (members(c), of_c),
         "include/falchion/attention.hpp": (members(cpp), of_cpp),
-        "src/api/c_api.cpp": (set(re.findall(r"\bx\.(\w+)", converted)), of_c),
+        "src/api/c_api.cpp": (re.findall(r"\bx\.([\w.]+)", converted), {key: {member if "band" in kind else key} for kind, key, member, _ in all_rows}),
         "rust/falchion-sys/src/lib.rs": (members(rust), of_c),
         "python/fal.h": (words(macro), only(options, {})),
         "python/falchion/_fal.pyi": (words(stub), only(options, {})),
         "python/functions/plan_arguments.c": (words(plan), only(set(keys) - SIZES | {"dtype"}, PLAN)),
         "python/falchion/torch/": (words(torch), only([*options, "any_order"], {})),
-        "python/xla/attention.cpp": (words(xla), only(set(keys) - {"row_max", "probabilities", "grads"}, {})),
+        "python/xla/attention.cpp": (xla, only(set(keys) - {"row_max", "probabilities", "grads"}, {"offset": {"diagonal"}})),
         "python/falchion/jax/_options.py": (words(jax), only((set(options) | {"any_order"}) - tensors, JAX)),
     }
 

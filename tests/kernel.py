@@ -173,9 +173,9 @@ def device_sources():
 def suites(test, backends):
     """gtest's filters for the suites of a file. Of suites with a path as their parameter those of the back ends alone."""
     found = dict.fromkeys(f"{suite}.*" for suite in re.findall(r"^TEST(?:_F)?\((\w+),", text(test), re.M))
-    for suite, body in re.findall(r"^INSTANTIATE_TEST_SUITE_P\(\s*\w+,\s*(\w+),(.*?)\);", text(test), re.M | re.S):
-        ends = [f"{backend}_*" for backend in backends] if "paths(" in body else ["*"]
-        found.update(dict.fromkeys(f"*/{suite}.*/{end}" for end in ends))
+    for name, suite, body in re.findall(r"^INSTANTIATE_TEST_SUITE_P\(\s*(\w+),\s*(\w+),(.*?)\);", text(test), re.M | re.S):
+        ends = [f"/{backend}_*" for backend in backends] if "paths(" in body else [""]
+        found.update(dict.fromkeys(f"{name}/{suite}.*{end}" for end in ends))
     return list(found)
 
 

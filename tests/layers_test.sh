@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
+# Who may include whom: HACKING.md's direction, checked on every #include "..." in src/ and tools/.
 #   tools, tests -> api -> plan, dispatch -> ref, cpu, tiles -> args -> policy -> base
 #   each variant -> cpu; sm80, sm90 -> gpu -> blocks, tiles -> args -> policy -> base
 # src/args is plain data: what a plan hands to a kernel. src/tiles is what a plan knows of the GPU variants without their
-# code, so a plan includes nothing of sm80, sm90 and gpu, and a kernel nothing of plan or of the public headers. src/gpu is what the kernels of all GPUs share, and src/runtime the
-# little that host code asks of CUDA. The kernels of one backend include nothing of another's, and the blocks of the CPU
-# and those of the GPUs nothing of each other. Of src/base, names and sizes are those of the public types. src/io stands aside: it includes only the public header, and tools, tests and examples use
-# it. So does src/layout, which includes nothing of ours.
+# code, so a plan includes nothing of sm80, sm90 and gpu, and a kernel nothing of plan or of the public headers. src/gpu
+# is what the kernels of all GPUs share, and src/runtime the little that host code asks of CUDA. The kernels of one
+# backend include nothing of another's, and the blocks of the CPU and those of the GPUs nothing of each other. Of
+# src/base, names and sizes are those of the public types. src/io stands aside: it includes only the public header, and
+# tools, tests and examples use it. So does src/layout, which includes nothing of ours.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 

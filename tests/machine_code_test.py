@@ -60,6 +60,10 @@ def main():
     check("no objects", compare({}, same), 1, "no objects of kernels in")
     # Kernels of no variant may be compiled in another file.
     check("moved", compare({"combine.cubin": [(KERNEL, code, 40)]}, {"gemm_combine.cubin": [(KERNEL, code, 40)]}), 0, "1 kernels are the same")
+    # Two files may have kernels of one name, without linkage. A change of either is seen.
+    twins = {"a.cubin": [(KERNEL, code, 40)], "b.cubin": [(KERNEL, code + code, 40)]}
+    check("twins", compare(twins, twins), 0, "2 kernels are the same")
+    check("one of the twins", compare(twins, twins | {"a.cubin": [(KERNEL, code, 41)]}), 1, "1 kernels are the same, 1 are not")
     print("\n".join(bad) or "what is the same and what is not is found")
     sys.exit(bool(bad))
 

@@ -41,7 +41,7 @@ enum {
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
  * probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). A tensor of zeroes is
- * absent. fal_tensor, fal_band and fal_rng lie by value inside other structs, so their layout never changes. */
+ * absent. fal_tensor, fal_band, fal_rng and fal_origin lie inside other structs, so their layout never changes. */
 typedef struct fal_tensor {
   void* data;
   int32_t dtype;

@@ -101,6 +101,13 @@ static int read_seed(call* call, PyObject* seed, fal_rng* rng) {
   return 1;
 }
 
+int has_lengths(const fal_attention* problem) {
+#define FALCHION_LENGTHS(key, has, option, text) \
+  if (problem->key) return 1;
+#include "../../src/api/fields.def"
+  return 0;
+}
+
 int read_option_arrays(call* call, PyObject* const* options) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;

@@ -165,7 +165,7 @@ static int are_within(const int32_t* lengths, const int32_t* first, int64_t b, i
 static int check_lengths(const call* call) {
   const fal_attention* problem = &call->problem.attention;
   const fal_operands* operands = &call->operands.attention;
-  const int used = call->kind == ATTENTION && (problem->used_q || problem->used_k || problem->first_k);
+  const int used = call->kind == ATTENTION && has_lengths(problem);
   fal_status status;
   if ((!call->packed && !used) || call->leader->on_gpu) return 1;
   if (!call->packed && are_within(operands->used_q, NULL, problem->b, operands->q.shape[1]) &&

@@ -90,7 +90,7 @@ static PyObject* take_grads(call* call, PyObject* grads) {
   static const char* const names[] = {"grad_q", "grad_k", "grad_v"};
   const fal_tensor* like[] = {&operands->q, &operands->k, &operands->v};
   fal_tensor* out[] = {&operands->grad_q, &operands->grad_k, &operands->grad_v};
-  const int has_gaps = problem->used_q || problem->used_k || problem->first_k;
+  const int has_gaps = has_lengths(problem);
   const int planned = problem->frozen; /* 0 but for a Plan */
   const int is_f32 = problem->grads != FAL_GRADS_ROUNDED;
   PyObject* result;

@@ -189,7 +189,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
   if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, options)) return 0;
-  same_lengths = x->s_q == x->s_k && !x->packed && !x->used_q && !x->used_k && !x->first_k;
+  same_lengths = x->s_q == x->s_k && !x->packed && !has_lengths(x);
   return read_band(call, options, same_lengths);
 }
 

@@ -56,7 +56,8 @@ static_assert(sizeof(void*) != 8 ||
                    kFirstSize<fal_norm_operands> == 648),
               "a field of a first struct moved: append fields, and leave those before them alone");
 static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24 &&
-                  sizeof(fal_rng) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 32 : 28),
-              "fal_tensor, fal_band and fal_rng lie inside other structs and never change");
+                  sizeof(fal_rng) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 32 : 28) &&
+                  sizeof(fal_origin) == 40,
+              "fal_tensor, fal_band, fal_rng and fal_origin lie inside other structs and never change");
 
 }  // namespace falchion

@@ -43,15 +43,15 @@ constexpr std::uint32_t types_of(std::string_view op, Backend backend, VariantKi
 }
 
 inline constexpr KindOfVariant kAll[] = {
-#define KIND(op, backend, kind, features)                                    \
-  {#op,                                                                      \
-   Backend::backend,                                                         \
-   VariantKind::kind,                                                        \
-   #kind,                                                                    \
-   [] {                                                                      \
-     [[maybe_unused]] constexpr Features every = features_of_operation(#op); \
-     return Features(features);                                              \
-   }(),                                                                      \
+#define KIND(op, backend, kind, features)                                             \
+  {#op,                                                                               \
+   Backend::backend,                                                                  \
+   VariantKind::kind,                                                                 \
+   #kind,                                                                             \
+   [] {                                                                               \
+     [[maybe_unused]] constexpr Features every = features_of_operation(#op), nothing; \
+     return Features(features);                                                       \
+   }(),                                                                               \
    types_of(#op, Backend::backend, VariantKind::kind)},
 #include "variants.def"
 };

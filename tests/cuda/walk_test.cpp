@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/data_of.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
@@ -56,7 +57,7 @@ void expect_as_sm80(const Case& row, const See& see) {
       ASSERT_OK(path->run());
       ASSERT_OK(path->download());
     }
-    see(*hopper.plan().data());
+    see(*data_of(hopper.plan()));
     expect_the_same(x, y);
   }
 }
@@ -89,7 +90,7 @@ TEST_P(Counted, FromAnyWorkspace) {
   OnDevice hopper(Path{Backend::sm90, ""}, &x), ampere(Path{Backend::sm80, ""}, &y);
   ASSERT_OK(hopper.status());
   ASSERT_OK(ampere.status());
-  const PlanData& plan = *hopper.plan().data();
+  const PlanData& plan = *data_of(hopper.plan());
   EXPECT_TRUE(plan.attention().counted);
   EXPECT_GT(plan.items, plan.attention().walkers);
   EXPECT_EQ(plan.workspace, gpu::kTileCounterBytes);

@@ -1,6 +1,8 @@
 // tools/problem/fields.hpp: walks over the fields of attention's problem, which src/api/fields.def lists.
 #pragma once
 
+#include <string_view>
+
 #include "falchion/falchion.hpp"
 
 namespace falchion::tools {
@@ -8,8 +10,9 @@ namespace falchion::tools {
 enum class FieldKind { type, size, band, number, tensor, output, flag, word, lengths };
 struct Field {
   FieldKind kind;
-  const char *key, *option, *text;  // "any_order", "--any-order", a line of help
-  bool forward, backward;           // which pass has it
+  std::string_view key;       // "any_order"
+  const char *option, *text;  // "--any-order", a line of help
+  bool forward, backward;     // which pass has it
   const char* word() const { return option + 2; }
 };
 
