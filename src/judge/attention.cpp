@@ -68,7 +68,7 @@ bool AttentionReference::counts(AttentionOutput which, std::int64_t i, std::int6
 
 bool masked_v_may_reach(const Attention& a, const Operands& x, const std::array<std::int64_t, 4>& at) {
   const auto [batch, row, head, column] = at;
-  if (a.band == Band::full() && !a.mask && !a.bias && a.dropout == 0) return false;
+  if (a.band.left < 0 && a.band.right < 0 && !a.mask && !a.bias && a.dropout == 0) return false;
   for (std::int64_t b = 0; b < a.b; ++b) {
     const ref::Rows q = ref::rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
     const ref::Rows k = ref::rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);

@@ -108,7 +108,7 @@ def test_the_operators_themselves_are_differentiable(operator, device):
     """Under autograd and under torch.func, also where one level of it is around another."""
     q, k, v = problem(h_q=2, device=device)
     if operator == "attention":
-        rest = (None,) * 9, Options(0, 0, -1, 0, "top_left", None, 0.0, 0.0, "bshd", "best")
+        rest = (None,) * 9, Options(0, 0, -1, 0, "top_left", 0, None, 0.0, 0.0, "bshd", "best")
     else:
         rest = (None,) * 4, (0, "identity", False, 1e-6, None, False, "bshd", "best", 0, False)
     run = causal if operator == "attention" else ft.linear_attention

@@ -60,8 +60,10 @@ def attention(
       q, k, v: (b, s_q, h_q, d_qk), (b, s_k, h_k, d_qk), (b, s_k, h_k, d_v), float32, float16 or bfloat16, all of one
         type. h_q is a multiple of h_k. With layout="bhsd" the axes are (b, h, s, d).
       causal: "bottom_right" (the last query sees the last key) or "top_left" (query 0 sees key 0). True is taken
-        where s_q = s_k, since both mean the same there.
+        where s_q = s_k, since both mean the same there, and with `align`.
       window: (left, right): query i sees keys from i - left to i + right on the diagonal of `align`. None is unbounded.
+      align: where the diagonal of causal=True, of a window or of alibi lies: "bottom_right", "top_left", or the key at
+        which query 0 stands (an int; a chunk of a prompt whose first row is n has align=n).
       scale: None is 1/sqrt(d_qk).
       softcap: scores become softcap * tanh(score / softcap). 0 is off.
       alibi: slopes, (h_q) or (b, h_q).

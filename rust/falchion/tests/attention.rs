@@ -73,6 +73,22 @@ fn both_passes_are_those_of_the_definition() -> Result<(), Error> {
 }
 
 #[test]
+fn the_diagonal_lies_at_any_key() -> Result<(), Error> {
+    let x: Vec<_> = (0..4).map(|i| numbers(i, COUNT)).collect();
+    let of = |align| {
+        let problem = Problem { band: Band::causal(align), ..problem() };
+        forward(&Plan::new(&problem, Pass::Forward, target(Backend::Cpu))?, &x)
+    };
+    assert_eq!(of(Align::At(0))?, of(Align::BottomRight)?); // as many keys as queries
+    assert!(distance(&of(Align::At(3))?.0, &of(Align::At(0))?.0) > 0.01);
+    let (o, lse) = of(Align::At(-40))?;
+    assert!(o.iter().all(|&x| x == 0.0) && lse.iter().all(|&x| x == f32::NEG_INFINITY));
+    let why = of(Align::At(i32::MAX)).unwrap_err();
+    assert!(why.why.contains("band.offset = 2147483647"), "{}", why.why);
+    Ok(())
+}
+
+#[test]
 fn a_plan_runs_in_many_threads_at_once() -> Result<(), Error> {
     let x: Vec<_> = (0..4).map(|i| numbers(i, COUNT)).collect();
     let plan = Plan::new(&problem(), Pass::Forward, target(Backend::Cpu))?;
