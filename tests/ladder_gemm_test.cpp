@@ -179,7 +179,7 @@ TEST(GemmLadder, PartsHaveEachBlockOnce) {
       SCOPED_TRACE(std::to_string(blocks) + " blocks, " + std::to_string(wanted) + " parts wanted");
       const int parts = ladder::gemm::parts_of(blocks, wanted);
       EXPECT_TRUE(parts >= 1 && parts <= wanted);
-      if (parts < wanted) EXPECT_LT(blocks, (parts + 1) * ladder::gemm::kLeastBlocks);
+      if (parts < wanted) { EXPECT_LT(blocks, (parts + 1) * ladder::gemm::kLeastBlocks); }
       int end = 0;
       for (int number = 0; number < parts; ++number) {
         const ladder::gemm::Part part = ladder::gemm::part_of(blocks, number, parts);
@@ -187,7 +187,7 @@ TEST(GemmLadder, PartsHaveEachBlockOnce) {
         end = part.end;
         const int length = part.end - part.first;
         EXPECT_TRUE(length == blocks / parts || length == blocks / parts + 1) << "part " << number;
-        if (parts > 1) EXPECT_GE(length, ladder::gemm::kLeastBlocks);
+        if (parts > 1) { EXPECT_GE(length, ladder::gemm::kLeastBlocks); }
       }
       EXPECT_EQ(end, blocks);
       for (const int number : {parts, parts + 1, parts + 7}) {

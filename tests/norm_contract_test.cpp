@@ -329,7 +329,7 @@ TEST(NormContract, ASumPastF32) {
       EXPECT_TRUE(matches(x, x));
       EXPECT_EQ(x.residual_out.get(0, 1, 0, d / 2), -kInf);
       EXPECT_TRUE(std::isnan(x.y.get(0, 1, 0, d / 2)));
-      if (kind == NormKind::rms) EXPECT_EQ(x.y.get(0, 1, 0, 0), 0);
+      if (kind == NormKind::rms) { EXPECT_EQ(x.y.get(0, 1, 0, 0), 0); }
     }
   });
 }
