@@ -14,6 +14,13 @@ import jax.numpy as jnp
 HIGH = jax.lax.Precision.HIGHEST
 
 
+@pytest.fixture(autouse=True)
+def exact_products() -> Any:
+    """On a GPU JAX multiplies f32 with 10 bits unless it is told otherwise."""
+    with jax.default_matmul_precision("highest"):
+        yield
+
+
 def random(seed: int, *shape: int, dtype: Any = jnp.float32) -> Any:
     return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
 
@@ -148,7 +155,9 @@ def test_what_gemm_refuses() -> None:
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(16,), (5, 16), (2, 3, 16), (2, 3, 4, 16)])
 def test_norms_are_those_of_numpy(shape: tuple[int, ...], dtype: Any) -> None:
-    """The same call of the engine, so the same bits."""
+    """On a CPU the same call of the engine, so the same bits. A GPU sums a row in another order."""
+    on_a_gpu = jax.default_backend() == "gpu"
+    limit = 0 if not on_a_gpu else 1e-5 if dtype == jnp.float32 else 2e-2
     x, weight, residual = random(1, *shape, dtype=dtype), random(2, 16), random(3, *shape, dtype=dtype)
     for ours, theirs in ((fj.layer_norm, falchion.layer_norm), (fj.rms_norm, falchion.rms_norm)):
         for more in ({}, {"zero_centered": True, "eps": 0.5}, {"residual": residual, "return_stats": True}):
@@ -158,7 +167,7 @@ def test_norms_are_those_of_numpy(shape: tuple[int, ...], dtype: Any) -> None:
             for a, b in zip(
                 got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
             ):
-                assert a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b)
+                assert a.shape == b.shape and a.dtype == b.dtype and distance(a, jnp.asarray(b)) <= limit
 
 
 def test_norms_under_vmap_and_grad() -> None:

@@ -291,7 +291,14 @@ PLANS: dict[str, dict[str, Any]] = {
     "ref": {"q": (1, 4, 2, 8), "dtype": "float16", "backend": "ref", "bias": True, "dropout": 0.5},
     "backward": {"q": (1, 8, 2, 16), "dtype": "float32", "backward": True, "frozen": 1, "window": (3, 0)},
     "packed": {"q": (40, 4, 32), "dtype": "bfloat16", "sequences": 3, "max_q": 20, "used_k": True},
-    "heads first": {"q": (2, 2, 6, 16), "dtype": "float32", "layout": "bhsd", "return_lse": True, "threads": 1},
+    "heads first": {
+        "q": (2, 2, 6, 16),
+        "dtype": "float32",
+        "layout": "bhsd",
+        "return_lse": True,
+        "threads": 1,
+        "backend": "cpu",
+    },
 }
 
 
