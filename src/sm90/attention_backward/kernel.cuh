@@ -46,26 +46,26 @@ class BackwardConsumer {
     do {
       shared.ready_rows[at.stage].wait(at.parity);
       take_turn<BackwardTurns::starting_scores>();
-      start_s();
+      start_s();  // S^T = K Q^T
       float lse[kColumns], delta[kColumns];
       if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
       masked = shared.masked[at.stage][warpgroup];
       warpgroup_wait<1>();  // the products of the step before; S runs meanwhile
       if (step > 0) release(shared.empty_rows[at.stage == 0 ? Config::kStages - 1 : at.stage - 1]);
-      start_dp();
+      start_dp();  // dP^T = V dO^T
       pass_turn<BackwardTurns::starting_scores>();
       wait_multiply<1>(rS);
       take_turn<BackwardTurns::exponentials>();
-      make_p(lse);
-      start_dv();
+      make_p(lse);  // P = e^(scale S - lse)
+      start_dv();   // dV += P^T dO
       pass_turn<BackwardTurns::exponentials>();
       if constexpr (kReadEarly) read(shared.delta[at.stage], delta);
       if (step > 0) wait_ds_before();
-      start_dq();  // of the step before; in the first step the product of whatever lies there
+      start_dq();  // dQ = dS K of the step before; in the first step the product of whatever lies there
       wait_multiply<2>(rDp);
-      make_ds(delta);
+      make_ds(delta);  // dS = P (dP - D)
       put_ds();
-      start_dk();
+      start_dk();  // dK += dS^T Q
       publish_ds();
       wait_multiply<1>(rDq);
       if (step > 0) {

@@ -122,17 +122,17 @@ class Consumer {
     for (--n; n >= begin; --n) {  // O += P V of tile n + 1 runs under the softmax of tile n
       wait_k();
       take_turn();
-      start_s();
-      start_o();
+      start_s();  // S = Q K^T
+      start_o();  // O += P V, of tile n + 1
       pass_turn();
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
-      make_scores(scores, n);
+      make_scores(scores, n);  // -inf where a row does not see a key
       // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
       // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance();
       advance_v();
-      make_p(scores);
+      make_p(scores);  // P = e^(scale S - m); O and l shrink where m rises
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();

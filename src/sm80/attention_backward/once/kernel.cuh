@@ -92,7 +92,7 @@ class BackwardWarp {
       if (masked) find_seen(rows_of(step).tile * kRows + half() * kHalf, shared.delta[stage] + half() * kHalf, dead);
       const float unit = a.scale * kLog2e;                                    // of S, in the exponent of 2
       multiply_scores(dp, kAtV, kAtGradO + stage * kTileOfRows, [&](int n) {  // dP^T = V dO^T
-        make_p(n, stage, unit);
+        make_p(n, stage, unit);                                               // P = e^(scale S - lse)
         if ((n + 1) % kStepsOfBlock == 0) put(p, n / kStepsOfBlock, masked, kAtP);
         if (more && n == 3) loader.load_q(rows_of(step + 1), stage ^ 1);
         if (more && n == 9) loader.load_grad_o(rows_of(step + 1), stage ^ 1);
@@ -101,8 +101,8 @@ class BackwardWarp {
       cp_async_fence();
       shared.p_there[strip()].arrive();
       multiply_keys(dv, p, kAtP, kAtGradO + stage * kTileOfRows, shared.p_there[strip()], parity,
-                    [&](int n) {  // dV += P^T dO
-                      make_ds(n, stage);
+                    [&](int n) {          // dV += P^T dO
+                      make_ds(n, stage);  // dS = P (dP - D)
                       if ((n + 1) % kStepsOfBlock == 0) put(ds, n / kStepsOfBlock, masked, kAtDs);
                     });
       if (threadIdx.x == 0) shared.rows[(step + 2) % 4] = loader.rows_after(rows_of(step + 1));

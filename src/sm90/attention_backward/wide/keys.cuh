@@ -51,10 +51,10 @@ class WideKeysConsumer {
       advance();
       wait_for_gradient(q_before, o_before);
       wait_for_scores();
-      start_own_scores();
-      start_own_gradient(q_before.stage, o_before.stage);
+      start_own_scores();                                  // S^T = K Q^T, or dP^T = V dO^T
+      start_own_gradient(q_before.stage, o_before.stage);  // dV += P^T dO, or dK += dS^T Q
       wait_multiply<1>(rS);
-      make_factor();
+      make_factor();  // P, or dS = P (dP - D)
       wait_multiply<0>(rGradient);
       release(shared.empty_q[q_before.stage]);
       release(shared.empty_grad_o[o_before.stage]);

@@ -47,18 +47,18 @@ class WideRowsConsumer {
       CUTE_NO_UNROLL
       while (--tile >= t.begin) {
         const int stage_before = stage_k;
-        start_dq(stage_before);
+        start_dq(stage_before);  // dQ += dS K, of the tile before
         at.advance();
-        stage_v = start_dp();
+        stage_v = start_dp();  // dP = dO V^T
         at.advance();
         shared.full_kv[at.stage].wait(at.parity);
-        stage_k = start_s();
+        stage_k = start_s();  // S = Q K^T
         wait_multiply<2>(rDq);
         release(stage_before);
         wait_multiply<1>(rDp);
         release(stage_v);
         wait_multiply<0>(rS);
-        make_ds();
+        make_ds();  // dS = e^(scale S - lse) (dP - D)
       }
       start_dq(stage_k);
       wait_multiply<0>(rDq);

@@ -69,16 +69,16 @@ class HalvesConsumer {
     CUTE_NO_UNROLL
     for (; n >= tile.begin; --n) {
       wait_k();
-      start_s();
+      start_s();  // S = Q K^T, of both halves of each
       wait_s();
       release_k();
       finish_s(tile, key_factors, n * kKeys);
       load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
-      make_p(tile, key_factors, n * kKeys);
+      make_p(tile, key_factors, n * kKeys);  // P = e^(scale S - m)
       // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
       load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
       wait_v();
-      add_o();
+      add_o();  // O += P V
       release_v();
     }
     release(shared.empty_q[at_q.stage]);
