@@ -67,7 +67,7 @@ message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_
 
 # The flags of every .cu file of the library. A spill or a warning of ptxas fails the build, and so does C75xx (wgmma
 # serialised, setmaxnreg ignored), which the launcher finds. -std is given by hand, because CMake 3.25 does not know that
-# nvcc has C++20 (cuda_std_20 is unknown to it).
+# nvcc has C++20 (cuda_std_20 is unknown to it). Machine code is compressed: 14.5 MB instead of 44 for all of sm_90.
 # The sm90 variants may spill what docs/resources.txt allows them and not a byte more (tests/resources_test.sh). These are
 # a few words of the scheduler warp, which has 32 registers and thousands of cycles for each tile, or of what is done
 # before a loop.
@@ -81,6 +81,7 @@ add_library(falchion_cuda_flags INTERFACE)
 target_include_directories(falchion_cuda_flags SYSTEM INTERFACE ${cutlass_include})
 target_compile_options(falchion_cuda_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr --expt-extended-lambda
+  -Xfatbin=-compress-all --compress-mode=size
   ${falchion_ptxas_flags} -Xcompiler=-Wall,-Wextra -diag-suppress=177>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<BOOL:$<TARGET_PROPERTY:FALCHION_MAY_SPILL>>>>:${falchion_spill_flags}>)
 target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)
