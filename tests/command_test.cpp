@@ -202,7 +202,7 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
                {"--s 4096 --op linear-backward --d 64 --target sm90 --dtype f32", "decision    sm90 plain\n"},
                {"--s 4096 --op linear --decay token --d 64 --target sm80", "decision    sm80 general\n"},
                {"--s 4096 --op linear-backward --decay head --states --target sm90", "decision    sm80 exact\n"},
-               {"--s 4096 --op attention-backward --causal --any-order --target ref", "sums in any order"},
+               {"--s 4096 --op attention-backward --causal --any-order --target ref", "with        any_order\n"},
                {"--s 64 --op attention-backward --grads f32 --frozen kv --target ref", "decision    ref: "},
                {"--s 4096 --target ref", "decision    ref: "}};
   for (const auto& [arguments, says] : table) {

@@ -7,7 +7,7 @@ many kinds and objects an operation has, and how many lines there are.
     tests/counts.py --check             what the test house.counts runs: no count may be above its limit in tests/counts.limits
     tests/counts.py --lower             writes the counts that have fallen into that file
 
-Options are the keys of src/api/fields.def and problem_fields.hpp, but for sizes and for words that also mean something else. `code` are
+Options are the keys of src/base/fields.def and src/api/problem_fields.hpp, but for sizes and for words that also mean something else. `code` are
 programs of src, include, tools, python, rust, bench and examples, without their tests; `files` has documents and recorded
 results there too.
 """
@@ -52,7 +52,7 @@ def programs():
 
 def option_names():
     """{"attention": its keys}, by the lists of fields; "backward" has those of attention's backward pass alone."""
-    text, attention = ((ROOT / "src/api" / name).read_text() for name in ("problem_fields.hpp", "fields.def"))
+    text, attention = ((ROOT / "src" / name).read_text() for name in ("api/problem_fields.hpp", "base/fields.def"))
     lists = re.findall(r"^void (\w+)_fields\((.*?\n)}", text, re.M | re.S)
     keys = lambda body: [key for key in re.findall(r'\bf\("(\w+)"', body) if key not in COMMON and not is_size(key)]
     rows = re.findall(r"^FALCHION_(\w*?)_?(?:FIELD\(\w+, |LENGTHS\()(\w+),", attention, re.M)

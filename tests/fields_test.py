@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# usage: fields_test.py [libfalchion.so]    Each field of attention's problem is a row of src/api/fields.def, and it is
-# wherever a caller meets it: the C++ and the C struct, the C conversion, Rust's struct, Python's arguments, stubs, the schema
+# usage: fields_test.py [libfalchion.so]    Each field of attention's problem is a row of src/base/fields.def, and it is
+# wherever a caller meets it: the C++ and the C struct, Rust's struct, Python's arguments, stubs, the schema
 # of torch and the attributes of XLA. Who adds a field is told here what is missing. With the library also: the structs that
 # bench/falchion_ctypes.py reads from the headers have the sizes that the library says.
 import ctypes
@@ -28,7 +28,7 @@ def between(path, begin, end):
 def rows():
     """[(kind, key, member, pass)] of fields.def"""
     found = []
-    for macro, of, arguments in re.findall(r"^FALCHION_((\w*)_?FIELD|LENGTHS)\((.*)\)$", text("src/api/fields.def"), re.M):
+    for macro, of, arguments in re.findall(r"^FALCHION_((\w*)_?FIELD|LENGTHS)\((.*)\)$", text("src/base/fields.def"), re.M):
         words = [word.strip() for word in arguments.split(",")]
         if macro == "LENGTHS":
             found.append(("lengths", words[0], words[0], ""))
@@ -60,7 +60,6 @@ def places():
     words = lambda body: set(re.findall(r"\w+", body))
     c = between("include/falchion/attention.h", r"typedef struct fal_attention {", r"\n} fal_attention;")
     cpp = between("include/falchion/attention.hpp", r"\nstruct Attention {", r"\n  bool operator==")
-    converted = between("src/api/c_api.cpp", r"\nAttention to_problem\(", r"\n}")
     rust = between("rust/falchion-sys/src/lib.rs", r"\n    fal_attention \{", r"\n    \}")
     macro = between("python/fal.h", r"#define OPTION_NAMES", r"\nenum")
     plan = between("python/functions/plan_arguments.c", r"make_names\[\] = \{", r"\};") + macro
@@ -74,7 +73,6 @@ def places():
     return {
         "include/falchion/attention.h": (members(c), of_c),
         "include/falchion/attention.hpp": (members(cpp), of_cpp),
-        "src/api/c_api.cpp": (re.findall(r"\bx\.([\w.]+)", converted), {key: {member if "band" in kind else key} for kind, key, member, _ in all_rows}),
         "rust/falchion-sys/src/lib.rs": (members(rust), of_c),
         "python/fal.h": (words(macro), only(options, {})),
         "python/falchion/_fal.pyi": (words(stub), only(options, {})),
@@ -89,13 +87,29 @@ def faults(where):
     for place, (names, wanted) in where.items():
         missing = [key for key, any_of in wanted.items() if any_of and not any_of & set(names)]
         if missing:
-            yield f"{place} has no {', '.join(missing)}, which src/api/fields.def has"
+            yield f"{place} has no {', '.join(missing)}, which src/base/fields.def has"
     known = {name for any_of in where["include/falchion/attention.hpp"][1].values() for name in any_of}
     extra = [name for name in where["include/falchion/attention.hpp"][0] if name not in known | {"dtype_k", "dtype_v", "dtype_o"}]
     if extra:
-        yield f"src/api/fields.def has no row for {', '.join(extra)} of include/falchion/attention.hpp"
+        yield f"src/base/fields.def has no row for {', '.join(extra)} of include/falchion/attention.hpp"
+    yield from operand_faults()
     if where["include/falchion/attention.h"][0] != where["rust/falchion-sys/src/lib.rs"][0]:
         yield "rust/falchion-sys/src/lib.rs: the members of fal_attention are not those of the header, in its order"
+
+
+OTHER_OPERANDS = {"size", "cu_seqlens_q", "cu_seqlens_k", "rng", "origin"}
+
+
+def operand_faults(planted=""):
+    """The operands of a run have rows too; what is made of them does not compile where a struct lacks one."""
+    rows = set(re.findall(r"^FALCHION_(?:OPERAND|LENGTHS)\((\w+),", text("src/base/fields.def"), re.M)) | OTHER_OPERANDS
+    c = members(between("include/falchion/attention.h", r"typedef struct fal_operands {", r"\n} fal_operands;"))
+    for name, names in (("attention.h", c), ("attention.hpp", members(between("include/falchion/attention.hpp", r"\nstruct Operands {", r"\n};")))):
+        extra = set(names) - rows | {planted} - {""}
+        if extra:
+            yield f"src/base/fields.def has no row for the operand {', '.join(sorted(extra))} of include/falchion/{name}"
+    if c != members(between("rust/falchion-sys/src/lib.rs", r"\n    fal_operands \{", r"\n    \}")):
+        yield "rust/falchion-sys/src/lib.rs: the members of fal_operands are not those of the header, in its order"
 
 
 def struct_sizes(library):
@@ -115,8 +129,10 @@ def main():
     for place, (names, wanted) in where.items():  # Each place must notice a field that only fields.def has.
         if not any(fault.startswith(f"{place} has no ") and "planted" in fault for fault in faults({**where, place: (names, {**wanted, "planted": {"planted"}})})):
             bad.append(f"{place} may lack a field")
+    if len(list(operand_faults("planted"))) != 2:
+        bad.append("an operand may have no row")
     if len(rows()) < 30:
-        bad.append(f"src/api/fields.def has {len(rows())} rows")
+        bad.append(f"src/base/fields.def has {len(rows())} rows")
     print("\n".join(bad) or f"{len(rows())} fields are in {len(where)} places")
     sys.exit(bool(bad))
 

@@ -6,7 +6,7 @@
 # code, so a plan includes nothing of sm80, sm90 and gpu, and a kernel nothing of plan or of the public headers. src/gpu
 # is what the kernels of all GPUs share, and src/runtime the little that host code asks of CUDA. The kernels of one
 # backend include nothing of another's, and the blocks of the CPU and those of the GPUs nothing of each other. Of
-# src/base, names and sizes are those of the public types. src/io stands aside: it includes only the public header, and
+# src/base, names, sizes and fields are those of the public types. src/io stands aside: it includes only the public header, and
 # tools, tests and examples use it. So does src/layout, which includes nothing of ours.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -44,7 +44,7 @@ layer_of_source() {  # $1 is a path below src/. This sets `layer`.
     dispatch.*) layer=dispatch ;;
     variant.in|variant_gpu.in) layer=variant ;;
     variants.def) layer=variants ;;
-    base/names.hpp|base/size.hpp) layer=types ;;
+    base/names.hpp|base/size.hpp|base/fields.*) layer=types ;;
     */blocks/*) layer=${1%%/*}_blocks ;;
     cpu/*/*) layer=cpu_kernels ;;
     *) layer=${1%%/*} ;;

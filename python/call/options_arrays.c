@@ -102,9 +102,9 @@ static int read_seed(call* call, PyObject* seed, fal_rng* rng) {
 }
 
 int has_lengths(const fal_attention* problem) {
-#define FALCHION_LENGTHS(key, has, option, text) \
+#define FALCHION_LENGTHS(key, ...) \
   if (problem->key) return 1;
-#include "../../src/api/fields.def"
+#include "../../src/base/fields.def"
   return 0;
 }
 

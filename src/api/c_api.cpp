@@ -3,49 +3,58 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "api/c_convert.hpp"
 
 namespace falchion {
 namespace {
 
+template <class Enum>
+inline constexpr Enum kLast{};
+template <>
+inline constexpr DType kLast<DType> = kLastDType;
+template <>
+inline constexpr Align kLast<Align> = Align::at;
+template <>
+inline constexpr Grads kLast<Grads> = Grads::accumulate;
+
+/// A field of C as one of C++: an enum and a flag are checked.
+template <class From, class To>
+void to_field(const char* name, From from, To* to, Check* check) {
+  if constexpr (std::is_enum_v<To>) {
+    *to = to_enum(from, kLast<To>, check, name);
+  } else if constexpr (std::is_same_v<To, bool>) {
+    *to = to_flag(from, check, name);
+  } else {
+    *to = from;
+  }
+}
+
 Attention to_problem(const fal_attention* from, Check* check) {
   fal_attention x;
   if (!copy("attention", from, &x, check)) return {};
   Attention out;
-  out.dtype = to_enum(x.dtype, kLastDType, check, "dtype");
-  out.dtype_k = to_enum(x.dtype_k, kLastDType, check, "dtype_k");
-  out.dtype_v = to_enum(x.dtype_v, kLastDType, check, "dtype_v");
-  out.dtype_o = to_enum(x.dtype_o, kLastDType, check, "dtype_o");
-  out.b = x.b;
-  out.s_q = x.s_q;
-  out.s_k = x.s_k;
-  out.h_q = x.h_q;
-  out.h_k = x.h_k;
-  out.d_qk = x.d_qk;
-  out.d_v = x.d_v;
-  const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
-  if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::at, check, "band.align")};
-  out.band.offset = x.band.offset;
-  out.score = {x.scale, x.softcap};
-  out.dropout = x.dropout;
-  out.packed = to_flag(x.packed, check, "packed");
-  out.used_q = to_flag(x.used_q, check, "used_q");
-  out.used_k = to_flag(x.used_k, check, "used_k");
-  out.first_k = to_flag(x.first_k, check, "first_k");
-  out.alibi = to_flag(x.alibi, check, "alibi");
-  out.bias = to_flag(x.bias, check, "bias");
-  out.mask = to_flag(x.mask, check, "mask");
-  out.lse = to_flag(x.lse, check, "lse");
-  out.row_max = to_flag(x.row_max, check, "row_max");
-  out.probabilities = to_flag(x.probabilities, check, "probabilities");
-  out.any_order = to_flag(x.any_order, check, "any_order");
-  out.grads = to_enum(x.grads, Grads::accumulate, check, "grads");
-  out.zero_unused = to_flag(x.zero_unused, check, "zero_unused");
-  out.grad_lse = to_flag(x.grad_lse, check, "grad_lse");
-  out.grad_bias = to_flag(x.grad_bias, check, "grad_bias");
-  out.grad_alibi = to_flag(x.grad_alibi, check, "grad_alibi");
-  out.frozen = x.frozen;
+  // Where C keeps a field: under its own name, or in the same struct as C++.
+  const auto convert = [check, &out](const auto& from) {
+#define FALCHION_ANY_FIELD(kind, key, member, option, text) \
+  if constexpr (requires { from.member; }) {                \
+    to_field(#member, from.member, &out.member, check);     \
+  } else {                                                  \
+    to_field(#key, from.key, &out.member, check);           \
+  }
+#define FALCHION_LENGTHS(key, ...) to_field(#key, from.key, &out.key, check);
+#include "base/fields.def"
+  };
+  convert(x);
+  to_field("dtype_k", x.dtype_k, &out.dtype_k, check);
+  to_field("dtype_v", x.dtype_v, &out.dtype_v, check);
+  to_field("dtype_o", x.dtype_o, &out.dtype_o, check);
+  // A band of zeroes is the full one.
+  if (x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET) {
+    out.band = Band::full();
+    out.band.offset = x.band.offset;
+  }
   check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.reserved2, check, "attention.reserved2");
   return out;
@@ -55,30 +64,12 @@ Operands to_operands(const fal_operands* from, Check* check) {
   fal_operands x;
   if (!copy("operands", from, &x, check)) return {};
   Operands out;
-  const auto tensor = [check](const char* name, const fal_tensor& t) { return to_tensor(name, t, check); };
-  out.q = tensor("q", x.q);
-  out.k = tensor("k", x.k);
-  out.v = tensor("v", x.v);
-  out.o = tensor("o", x.o);
-  out.lse = tensor("lse", x.lse);
-  out.row_max = tensor("row_max", x.row_max);
-  out.probabilities = tensor("probabilities", x.probabilities);
-  out.bias = tensor("bias", x.bias);
-  out.mask = tensor("mask", x.mask);
-  out.alibi = tensor("alibi", x.alibi);
+#define FALCHION_OPERAND(name, ...) out.name = to_tensor(#name, x.name, check);
+#define FALCHION_LENGTHS(key, ...) out.key = x.key;
+#include "base/fields.def"
   out.cu_seqlens_q = x.cu_seqlens_q;
   out.cu_seqlens_k = x.cu_seqlens_k;
-  out.used_q = x.used_q;
-  out.used_k = x.used_k;
-  out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, {x.origin.b, x.origin.h, x.origin.i, x.origin.j, x.origin.h_q}};
-  out.grad_o = tensor("grad_o", x.grad_o);
-  out.grad_lse = tensor("grad_lse", x.grad_lse);
-  out.grad_q = tensor("grad_q", x.grad_q);
-  out.grad_k = tensor("grad_k", x.grad_k);
-  out.grad_v = tensor("grad_v", x.grad_v);
-  out.grad_bias = tensor("grad_bias", x.grad_bias);
-  out.grad_alibi = tensor("grad_alibi", x.grad_alibi);
   check_reserved(static_cast<std::int64_t>(x.rng.reserved), check, "operands.rng.reserved");
   return out;
 }

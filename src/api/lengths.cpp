@@ -7,6 +7,7 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
+#include "base/fields.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/text.hpp"
 #include "runtime/runtime.hpp"
@@ -44,24 +45,26 @@ void check_longest(const char* name, const std::int32_t* cu, std::int64_t b, con
 
 /// The lengths of attention that the host can read: null is what is not there or lies elsewhere.
 struct ReadLengths {
-  const std::int32_t *cu_q = nullptr, *cu_k = nullptr, *used_q = nullptr, *used_k = nullptr, *first_k = nullptr;
+  const std::int32_t *cu_q = nullptr, *cu_k = nullptr;
+#define FALCHION_LENGTHS(key, ...) const std::int32_t* key = nullptr;
+#include "base/fields.def"
 };
 
-/// Used lengths, or first keys. rows: how many there are, of all packed sequences or of each other one. used: of first
-/// keys the used lengths, which they may not pass; else null.
+/// Used lengths, or first keys. rows: how many there are, of all packed sequences or of each other one. used: the used
+/// lengths of the same rows, which first keys may not pass; null: there are none.
 void check_used(const char* name, const std::int32_t* values, const std::int32_t* cu, const std::int32_t* used,
                 std::int64_t b, std::int64_t rows, Check* check) {
   for (std::int64_t i = 0; i < b && values != nullptr && check->ok(); ++i) {
     std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : rows;
-    if (used != nullptr) limit = std::min<std::int64_t>(limit, used[i]);
+    if (used != nullptr && used != values) limit = std::min<std::int64_t>(limit, used[i]);
     check->require(values[i] >= 0 && values[i] <= limit, name, "[", i, "] = ", values[i], ": it must be in [0, ", limit,
                    "]");
   }
 }
 void check_used(const Attention& a, const Operands& x, const ReadLengths& read, Check* check) {
-  check_used("used_q", read.used_q, read.cu_q, nullptr, a.b, x.q.shape[1], check);
-  check_used("used_k", read.used_k, read.cu_k, nullptr, a.b, x.k.shape[1], check);
-  check_used("first_k", read.first_k, read.cu_k, read.used_k, a.b, x.k.shape[1], check);
+#define FALCHION_LENGTHS(key, side, ...) \
+  check_used(#key, read.key, read.cu_##side, read.used_##side, a.b, x.side.shape[1], check);
+#include "base/fields.def"
 }
 
 /// The lengths where the host can read them; they may lie on the device.
@@ -90,7 +93,7 @@ class HostLengths {
 }  // namespace
 
 Status check_lengths_of_host(const Attention& a, const Operands& x) {
-  if (!a.used_q && !a.used_k && !a.first_k) return {};
+  if (!has_lengths(a)) return {};
   if (!a.packed && x.k.shape[0] != a.b) return {};  // then b may be more than there are lengths
   const auto read = [](const std::int32_t* data) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(data) % alignof(std::int32_t) == 0;
@@ -98,8 +101,10 @@ Status check_lengths_of_host(const Attention& a, const Operands& x) {
   };
   const auto read_cu = [&](const std::int32_t* cu) { return a.packed ? read(cu) : nullptr; };
   Check check;
-  check_used(a, x, {read_cu(x.cu_seqlens_q), read_cu(x.cu_seqlens_k), read(x.used_q), read(x.used_k), read(x.first_k)},
-             &check);
+  ReadLengths lengths{read_cu(x.cu_seqlens_q), read_cu(x.cu_seqlens_k)};
+#define FALCHION_LENGTHS(key, ...) lengths.key = read(x.key);
+#include "base/fields.def"
+  check_used(a, x, lengths, &check);
   return check.take();
 }
 
@@ -107,12 +112,13 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   const Pass pass = pass_of(x);
   if (Status status = validate_problem(a, pass); !status) return status;
   if (Status status = validate_operands(a, pass, x); !status) return status;
-  HostLengths cu_q, cu_k, used_q, used_k, first_k;
+  HostLengths cu_q, cu_k;
   if (Status status = cu_q.read("cu_seqlens_q", a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
   if (Status status = cu_k.read("cu_seqlens_k", a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
-  if (Status status = used_q.read("used_q", a.used_q ? x.used_q : nullptr, a.b); !status) return status;
-  if (Status status = used_k.read("used_k", a.used_k ? x.used_k : nullptr, a.b); !status) return status;
-  if (Status status = first_k.read("first_k", a.first_k ? x.first_k : nullptr, a.b); !status) return status;
+#define FALCHION_LENGTHS(key, ...) \
+  HostLengths key;                 \
+  if (Status status = key.read(#key, a.key ? x.key : nullptr, a.b); !status) return status;
+#include "base/fields.def"
   Check check;
   if (a.packed) {
     check_cu_seqlens("cu_seqlens_q", cu_q.data(), a.b, x.q.shape[1], &check);
@@ -120,7 +126,10 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
     check_cu_seqlens("cu_seqlens_k", cu_k.data(), a.b, x.k.shape[1], &check);
     check_longest("cu_seqlens_k", cu_k.data(), a.b, "s_k", a.s_k, &check);
   }
-  check_used(a, x, {cu_q.data(), cu_k.data(), used_q.data(), used_k.data(), first_k.data()}, &check);
+  ReadLengths lengths{cu_q.data(), cu_k.data()};
+#define FALCHION_LENGTHS(key, ...) lengths.key = key.data();
+#include "base/fields.def"
+  check_used(a, x, lengths, &check);
   return check.take();
 } catch (...) { return caught(); }
 

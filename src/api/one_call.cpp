@@ -55,6 +55,19 @@ Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
   return check.take();
 }
 
+/// Sets the flag of each operand that is given. Each pass has its own fields, and those of the other one are unset.
+void add_given(const auto& x, Pass pass, Attention* a) {
+#define FALCHION_FIELD(kind, key, member, option, text) \
+  if constexpr (requires { x.key.data; }) a->member |= is_given(x.key);
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
+  a->member = pass == Pass::forward && (a->member || is_given(x.key));
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
+  if (pass == Pass::forward) a->member = {};                     \
+  if constexpr (requires { x.key.data; }) a->member |= pass == Pass::backward && is_given(x.key);
+#define FALCHION_LENGTHS(key, ...) a->key |= x.key != nullptr;
+#include "base/fields.def"
+}
+
 /// Sizes and types are those of the tensors. An operand is wanted where it is given, and where the options ask for it:
 /// the tensor of an empty problem may be one of zeroes.
 Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
@@ -73,28 +86,9 @@ Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
   a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3];
   a.d_v = x.v.shape[3];
-  a.used_q |= x.used_q != nullptr;
-  a.used_k |= x.used_k != nullptr;
-  a.first_k |= x.first_k != nullptr;
-  a.alibi |= is_given(x.alibi);
-  a.bias |= is_given(x.bias);
-  a.mask |= is_given(x.mask);
-  // Each pass has its own flags, and those of the other one are unset.
-  if (pass == Pass::forward) {
-    a.lse |= is_given(x.lse);
-    a.row_max |= is_given(x.row_max);
-    a.probabilities |= is_given(x.probabilities);
-    a.any_order = a.zero_unused = a.grad_lse = a.grad_bias = a.grad_alibi = false;
-    a.grads = Grads::rounded;
-    a.frozen = 0;
-    return with_plain_dtypes(a);
-  }
-  a.lse = a.row_max = a.probabilities = false;
-  a.grad_lse |= is_given(x.grad_lse);
-  a.grad_bias |= is_given(x.grad_bias);
-  a.grad_alibi |= is_given(x.grad_alibi);
-  if (!is_given(x.grad_q)) a.frozen |= 1;
-  if (!is_any_given({&x.grad_k, &x.grad_v})) a.frozen |= 2;
+  add_given(x, pass, &a);
+  if (pass == Pass::backward && !is_given(x.grad_q)) a.frozen |= 1;
+  if (pass == Pass::backward && !is_any_given({&x.grad_k, &x.grad_v})) a.frozen |= 2;
   return with_plain_dtypes(a);
 }
 

@@ -83,10 +83,10 @@ void attention_fields(Any& p, const F& f) {
   if (forward) field(#key, p.attention.member);
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
   if (!forward) field(#key, p.attention.member);
-#define FALCHION_LENGTHS(key, has, option, text) \
-  f(#has, p.attention.key);                      \
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) \
+  f(#has, p.attention.key);                                   \
   f(#key, p.key);
-#include "api/fields.def"
+#include "base/fields.def"
   if (forward) return;
   f("amount_grad", p.data.grad);
   f("state", p.data.state);

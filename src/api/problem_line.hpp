@@ -107,7 +107,9 @@ struct Problem {
   Broadcast weight{7};             // of a norm: the extents of weight that are 1
   DType weight_dtype = DType::f32;
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
-  Lengths lengths_q, lengths_k, used_q, used_k, first_k;
+  Lengths lengths_q, lengths_k;
+#define FALCHION_LENGTHS(key, ...) Lengths key;
+#include "base/fields.def"
   std::int64_t spare = 0;
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout

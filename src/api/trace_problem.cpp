@@ -44,9 +44,8 @@ void set_longest(Problem* p) {
   if (p->kind() != line::Kind::attention) return;
   fill(a.packed, a.s_q, &p->lengths_q);
   fill(a.packed, a.s_k, &p->lengths_k);
-  fill(a.used_q, a.s_q, &p->used_q);
-  fill(a.used_k, a.s_k, &p->used_k);
-  fill(a.first_k, 0, &p->first_k);
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) fill(a.key, usual, &p->key);
+#include "base/fields.def"
 }
 
 /// Takes the lengths of a run. Those that lie on a device are read only for a dump, which waits for the device anyway;
@@ -91,9 +90,8 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
   const LengthReader lengths(a.b, from_device, note);
   lengths.packed("cu_seqlens_q", x.cu_seqlens_q, x.q.shape[1], &p->lengths_q);
   lengths.packed("cu_seqlens_k", x.cu_seqlens_k, x.k.shape[1], &p->lengths_k);
-  lengths.used("used_q", x.used_q, &p->used_q);
-  lengths.used("used_k", x.used_k, &p->used_k);
-  lengths.used("first_k", x.first_k, &p->first_k);
+#define FALCHION_LENGTHS(key, ...) lengths.used(#key, x.key, &p->key);
+#include "base/fields.def"
   if (a.packed && a.b > 0) p->spare = std::max<std::int64_t>(0, x.q.shape[1] - line::sum(p->lengths_q));
   p->seed = x.rng.seed;
   p->offset = x.rng.offset;

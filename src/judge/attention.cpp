@@ -49,7 +49,7 @@ AttentionReference::AttentionReference(const Attention& problem, const Operands&
   const std::int64_t capacity = x.q.shape[1];
   rows_.resize(static_cast<std::size_t>(x.q.shape[0] * capacity));
   for (std::int64_t b = 0; b < problem.b; ++b) {
-    const ref::Rows rows = ref::rows_of(b, x.cu_seqlens_q, x.used_q, capacity);
+    const ref::Rows rows = ref::queries_of(x, b);
     std::fill_n(rows_.begin() + rows.batch * capacity + rows.begin, rows.length, std::uint8_t{1});
   }
   const auto start = std::chrono::steady_clock::now();
@@ -70,8 +70,8 @@ bool masked_v_may_reach(const Attention& a, const Operands& x, const std::array<
   const auto [batch, row, head, column] = at;
   if (a.band.left < 0 && a.band.right < 0 && !a.mask && !a.bias && a.dropout == 0) return false;
   for (std::int64_t b = 0; b < a.b; ++b) {
-    const ref::Rows q = ref::rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
-    const ref::Rows k = ref::rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
+    const ref::Rows q = ref::queries_of(x, b);
+    const ref::Rows k = ref::keys_of(x, b);
     if (q.batch != batch || row < q.begin || row >= q.begin + q.length) continue;
     for (std::int64_t j = k.begin; j < k.begin + k.length; ++j)
       if (!std::isfinite(ref::load(x.v, ref::at(x.v, k.batch, j, head / (a.h_q / a.h_k), column)))) return true;
@@ -143,7 +143,7 @@ class RoundedScores {
  private:
   /// How far the key in column at[3] is from the diagonal.
   static double distance(const Attention& a, const Operands& x, const Index& at) {
-    const ref::Rows q = ref::rows_of(at[0], x.cu_seqlens_q, x.used_q, x.q.shape[1]), k = ref::keys_of(x, at[0]);
+    const ref::Rows q = ref::queries_of(x, at[0]), k = ref::keys_of(x, at[0]);
     return static_cast<double>(at[2] + a.band.shift(q.length, k.length) - (at[3] - k.first));
   }
   static std::int64_t in(const Tensor& x, Index at) {

@@ -42,11 +42,12 @@ Tensor* gradient_of(Operands* x, std::size_t which) {
   return all[which];
 }
 
-std::vector<std::uint8_t> rows_of_sequences(const Attention& a, const Tensor& of, const std::int32_t* cu,
-                                            const std::int32_t* used, const std::int32_t* first) {
+/// rows_of: the rows of sequence b.
+template <class RowsOf>
+std::vector<std::uint8_t> rows_of_sequences(const Attention& a, const Tensor& of, const RowsOf& rows_of) {
   std::vector<std::uint8_t> out(static_cast<std::size_t>(of.shape[0] * of.shape[1]));
   for (std::int64_t b = 0; b < a.b; ++b) {
-    const ref::Rows rows = ref::rows_of(b, cu, used, of.shape[1], first);
+    const ref::Rows rows = rows_of(b);
     std::fill_n(out.begin() + rows.batch * of.shape[1] + rows.begin, rows.length, std::uint8_t{1});
   }
   return out;
@@ -118,8 +119,8 @@ void GradientReference::Outputs::attach(Operands* x) const {
 GradientReference::GradientReference(const Attention& problem, const Operands& x)
     : problem_(problem),
       inputs_(x),
-      rows_(rows_of_sequences(problem, x.q, x.cu_seqlens_q, x.used_q, nullptr)),
-      keys_(rows_of_sequences(problem, x.k, x.cu_seqlens_k, x.used_k, x.first_k)) {
+      rows_(rows_of_sequences(problem, x.q, [&](auto b) { return ref::queries_of(x, b); })),
+      keys_(rows_of_sequences(problem, x.k, [&](auto b) { return ref::keys_of(x, b); })) {
   if (problem.grads == Grads::accumulate) {
     before_ = Outputs(problem, x);
     for (std::size_t i = 0; i < kGradients; ++i) {

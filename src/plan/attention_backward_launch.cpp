@@ -10,38 +10,19 @@
 namespace falchion {
 namespace {
 
-void set_gradients(const Attention& problem, const Operands& x, AttentionBackwardCall* call) {
-  call->row_max = call->probabilities = View{};  // the flags that ask for them are the forward pass's
-  call->lse = view_of(x.lse);
-  call->grad_o = view_of(x.grad_o);
-  if (problem.grad_lse) call->grad_lse = view_of(x.grad_lse);
-  if ((problem.frozen & 1) == 0) call->grad_q = view_of(x.grad_q);
-  if ((problem.frozen & 2) == 0) {
-    call->grad_k = view_of(x.grad_k);
-    call->grad_v = view_of(x.grad_v);
-  }
-  if (problem.grad_bias) {
-    call->grad_bias = view_of(x.grad_bias);
-    for (int axis = 0; axis < 4; ++axis) {
-      call->summed[axis] = x.grad_bias.shape[axis] == 1;
-      if (call->summed[axis]) call->grad_bias.stride[axis] = 0;
-    }
-  }
-  if (problem.grad_alibi) {
-    call->grad_alibi = view_of(x.grad_alibi);
-    call->alibi_summed = x.grad_alibi.shape[0] == 1;
-  }
+/// Over which axes the gradients of what is broadcast are summed.
+void set_sums(const Attention& problem, const Operands& x, AttentionBackwardCall* call) {
+  for (int axis = 0; axis < 4 && problem.grad_bias; ++axis) call->summed[axis] = x.grad_bias.shape[axis] == 1;
+  call->alibi_summed = problem.grad_alibi && x.grad_alibi.shape[0] == 1;
 }
 
 }  // namespace
 
 void set_backward_call(const Attention& problem, const Operands* operands, AttentionBackwardCall* call) noexcept {
-  set_call(problem, operands, call);
+  set_call(problem, Pass::backward, operands, call);
   call->grads_f32 = problem.grads != Grads::rounded || problem.dtype == DType::f32;
   call->accumulate = problem.grads == Grads::accumulate;
-  call->zero_unused = problem.zero_unused;
-  call->any_order = problem.any_order;
-  if (operands != nullptr) set_gradients(problem, *operands, call);
+  if (operands != nullptr) set_sums(problem, *operands, call);
 }
 
 gpu::AttentionBackwardArgs to_gpu_backward_args(const PlanData& plan, const Operands* operands, void* workspace,

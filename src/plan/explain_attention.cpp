@@ -1,7 +1,10 @@
 // src/plan/explain_attention.cpp: a plan of attention, in words and facts.
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "base/divide.hpp"
+#include "base/fields.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
@@ -28,38 +31,35 @@ std::string diagonal_text(const Band& band) {
   return text(": query 0 stands at key ", band.offset);
 }
 
+/// The scale, and the other numbers and operands that both passes make scores and probabilities with.
 std::string score_text(const Attention& a) {
   std::string out = text("scale ", a.score.scale);
-  if (a.score.softcap > 0) out += text(", softcap ", a.score.softcap);
-  if (a.alibi) out += ", ALiBi slopes";
-  if (a.bias) out += ", bias";
-  if (a.mask) out += ", boolean mask";
-  if (a.dropout > 0) out += text(", dropout ", a.dropout);
+  each_field(a, [&](const Field& field, const auto& x) {
+    if constexpr (std::is_same_v<decltype(x), const float&>) {
+      if (x != 0 && &x != &a.score.scale) out += text(", ", field.key, " ", x);
+    }
+    if constexpr (std::is_same_v<decltype(x), const bool&>) {
+      if (x && field.kind == FieldKind::tensor && field.forward) out += text(", ", field.key);
+    }
+  });
   return out;
 }
 
 /// The lengths, and what the pass has besides q, k, v and o.
 std::string with_text(const Attention& a, Pass pass) {
   std::string with = a.packed ? "packed lengths" : "";
-  const auto also = [&with](bool there, const char* what) {
+  const auto also = [&with](bool there, std::string_view what) {
     if (there) with += text(with.empty() ? "" : ", ", what);
   };
-  also(a.used_q, "used_q");
-  also(a.used_k, "used_k");
-  also(a.first_k, "first_k");
-  if (pass == Pass::forward) {
-    also(a.lse, "lse");
-    also(a.row_max, "row_max");
-    also(a.probabilities, "probabilities");
-    return with;
-  }
-  also(a.any_order, "sums in any order");
+  each_field(a, [&](const Field& field, const auto& x) {
+    if constexpr (std::is_same_v<decltype(x), const bool&>) {
+      const bool of_one_pass = field.forward != field.backward || field.kind == FieldKind::lengths;
+      if (of_one_pass && field.in(pass)) also(x, field.key);
+    }
+  });
+  if (pass == Pass::forward) return with;
   also(a.grads == Grads::f32, "gradients in f32");
   also(a.grads == Grads::accumulate, "gradients added to what is there");
-  also(a.zero_unused, "zero_unused");
-  also(a.grad_lse, "grad_lse");
-  also(a.grad_bias, "grad_bias");
-  also(a.grad_alibi, "grad_alibi");
   also((a.frozen & 1) != 0, "no grad_q");
   also((a.frozen & 2) != 0, "no grad_k and grad_v");
   return with;
@@ -75,6 +75,15 @@ void tell_work(const Attention& a, Pass pass, Story* story) {
       text(scaled_text(flops, "flop"), ", ", 100 * seen, " % of s_q x s_k seen; ", bytes_text(bytes),
            " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
       {{"work", Json::object({{"flops", flops}, {"bytes", bytes}, {"flops_per_byte", intensity}, {"seen", seen}})}});
+}
+
+template <class T>
+Json fact_of(const T& x) {
+  if constexpr (std::is_enum_v<T>) {
+    return name(x);
+  } else {
+    return x;
+  }
 }
 
 std::string tiles_text(const PlanData& plan) {
@@ -217,40 +226,20 @@ std::string describe_attention(const PlanData& plan) {
 Json attention_facts(const PlanData& plan) { return problem_facts(plan.attention().problem); }
 
 Json problem_facts(const Attention& a) {
-  return Json::object({{"dtype", name(a.dtype)},
-                       {"dtype_k", name(a.dtype_k)},
-                       {"dtype_v", name(a.dtype_v)},
-                       {"dtype_o", name(a.dtype_o)},
-                       {"b", a.b},
-                       {"s_q", a.s_q},
-                       {"s_k", a.s_k},
-                       {"h_q", a.h_q},
-                       {"h_k", a.h_k},
-                       {"d_qk", a.d_qk},
-                       {"d_v", a.d_v},
-                       {"band", Json::object({{"left", a.band.left},
-                                              {"right", a.band.right},
-                                              {"align", name(a.band.align)},
-                                              {"offset", a.band.offset}})},
-                       {"score", Json::object({{"scale", a.score.scale}, {"softcap", a.score.softcap}})},
-                       {"dropout", a.dropout},
-                       {"packed", a.packed},
-                       {"used_q", a.used_q},
-                       {"used_k", a.used_k},
-                       {"first_k", a.first_k},
-                       {"alibi", a.alibi},
-                       {"bias", a.bias},
-                       {"mask", a.mask},
-                       {"lse", a.lse},
-                       {"row_max", a.row_max},
-                       {"probabilities", a.probabilities},
-                       {"any_order", a.any_order},
-                       {"grads", name(a.grads)},
-                       {"zero_unused", a.zero_unused},
-                       {"grad_lse", a.grad_lse},
-                       {"grad_bias", a.grad_bias},
-                       {"grad_alibi", a.grad_alibi},
-                       {"frozen", static_cast<int>(a.frozen)}});
+  std::vector<Json::Member> facts;
+  each_field(a, [&](const Field& field, const auto& x) {
+    const std::size_t dot = field.member.find('.');
+    if (dot == std::string_view::npos) {
+      facts.emplace_back(field.key, fact_of(x));
+      return;
+    }
+    const std::string_view object = field.member.substr(0, dot);  // "score", of "score.scale"
+    if (facts.back().first != object) facts.emplace_back(object, Json::object({}));
+    facts.back().second = facts.back().second.with(field.key, fact_of(x));
+  });
+  facts.insert(facts.begin() + 1,
+               {{"dtype_k", name(a.dtype_k)}, {"dtype_v", name(a.dtype_v)}, {"dtype_o", name(a.dtype_o)}});
+  return Json::object(facts);
 }
 
 void tell_attention_problem(const PlanData& plan, Story* story) {

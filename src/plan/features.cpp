@@ -8,6 +8,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "plan/kinds.hpp"
 #include "plan/plan_data.hpp"

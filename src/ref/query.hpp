@@ -27,6 +27,9 @@ inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
                            origin_of(a, rng));
 }
 
+/// The queries of sequence b.
+inline Rows queries_of(const Operands& x, std::int64_t b) { return rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]); }
+
 /// The keys of sequence b.
 inline Rows keys_of(const Operands& x, std::int64_t b) {
   return rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
@@ -49,7 +52,7 @@ struct Query {
   static Query of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h, const Rounding& rounding) {
     const float scale =
         a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
-    const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
+    const Rows q_rows = queries_of(x, b);
     const Rows k_rows = keys_of(x, b);
     const std::int64_t shift = a.band.shift(q_rows.length, k_rows.length);
     return {.a = a,

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/fields.hpp"
 #include "plan/plan_data.hpp"
-#include "problem/fields.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 

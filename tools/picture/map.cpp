@@ -5,9 +5,11 @@
 
 #include <memory>
 
+#include "base/fields.hpp"
 #include "command/table.hpp"
 #include "picture/heatmap.hpp"
 #include "problem/files.hpp"
+#include "problem/slices.hpp"
 #include "problem/tensor_options.hpp"
 #include "problem/work.hpp"
 #include "tool.hpp"
@@ -22,15 +24,6 @@ struct Options {
   std::int64_t batch = 0, head = 0;
   std::string out = "attention.svg", title;
 };
-
-/// Keeps only index i of an axis, which then has extent 1. A broadcast axis stays as it is.
-void keep_one(Tensor* t, int axis, std::int64_t i) {
-  if (t->data == nullptr || t->shape[static_cast<std::size_t>(axis)] <= 1) return;
-  const auto a = static_cast<std::size_t>(axis);
-  const std::int64_t bytes = t->dtype == DType::f32 ? 4 : t->dtype == DType::boolean ? 1 : 2;
-  t->data = static_cast<std::byte*>(t->data) + i * t->stride[a] * bytes;
-  t->shape[a] = 1;
-}
 
 int draw(const Options& options) {
   FileNames files;
@@ -52,23 +45,16 @@ int draw(const Options& options) {
 std::string attention_map(const Instance& instance, std::int64_t batch, std::int64_t head, const std::string& title,
                           const Target& target) {
   Attention a = instance.problem;
-  if (a.packed || a.used_q || a.used_k || a.first_k)
+  if (a.packed || has_lengths(a))
     throw UsageError{"map: packed and used lengths and first keys have no picture; slice the tensors"};
   if (batch < 0 || batch >= a.b || head < 0 || head >= a.h_q)
     throw UsageError{
         fmt::format("map: sequence {} head {} is not there; there are {} and {}", batch, head, a.b, a.h_q)};
   if (static_cast<double>(a.s_q) * static_cast<double>(a.s_k) > 268435456.0)
     throw UsageError{fmt::format("map: {} x {} probabilities take more than 1 GiB; slice the tensors", a.s_q, a.s_k)};
-  Operands x = instance.operands();
-  for (Tensor* t : {&x.q, &x.k, &x.v, &x.bias, &x.mask, &x.alibi}) keep_one(t, 0, batch);
-  keep_one(&x.q, 2, head);
-  keep_one(&x.k, 2, head / (a.h_q / a.h_k));
-  keep_one(&x.v, 2, head / (a.h_q / a.h_k));
-  keep_one(&x.bias, 1, head);
-  keep_one(&x.mask, 1, head);
-  keep_one(&x.alibi, 2, head);
   const std::string subtitle = fmt::format("{}, {}", size_name(a), feature_name(a));
-  a.b = a.h_q = a.h_k = 1;
+  auto [one, x] = slice_of(a, instance.operands(), batch, head, 1);
+  a = one;
   a.dropout = 0;  // probabilities are before dropout
   a.lse = a.row_max = false;
   a.probabilities = true;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "falchion/falchion.hpp"
 #include "runtime/runtime.hpp"
@@ -52,15 +53,18 @@ struct Bytes {
 };
 
 // The operands of each operation: all tensors, those that are outputs, and the arrays with their bytes.
-inline std::array<Tensor*, 17> tensors_of(Operands* x) {
-  return {&x->q,      &x->k,         &x->v,         &x->o,      &x->lse,      &x->row_max, &x->probabilities,
-          &x->bias,   &x->mask,      &x->alibi,     &x->grad_o, &x->grad_lse, &x->grad_q,  &x->grad_k,
-          &x->grad_v, &x->grad_bias, &x->grad_alibi};
+inline std::vector<Tensor*> tensors_of(Operands* x) {
+  std::vector<Tensor*> out;
+  each_operand({}, Pass::forward, *x, [&](const OperandField&, Tensor& tensor, bool) { out.push_back(&tensor); });
+  return out;
 }
 /// Those of both passes. In the backward pass o and lse are inputs, which come back as they were.
-inline std::array<Tensor*, 9> outputs_of(Operands* x) {
-  return {&x->o,      &x->lse,    &x->row_max,   &x->probabilities, &x->grad_q,
-          &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
+inline std::vector<Tensor*> outputs_of(Operands* x) {
+  std::vector<Tensor*> out;
+  each_operand({}, Pass::forward, *x, [&](const OperandField& of, Tensor& tensor, bool) {
+    if (of.forward == OperandField::writes || of.backward == OperandField::writes) out.push_back(&tensor);
+  });
+  return out;
 }
 template <class F>
 void for_each_array(const Attention& a, Operands* x, const F& f) {
@@ -68,8 +72,9 @@ void for_each_array(const Attention& a, Operands* x, const F& f) {
   if (a.dropout > 0 && x->rng.at != nullptr) f(&x->rng.at, 2 * sizeof(std::uint64_t));
   for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k})
     if (*lengths != nullptr) f(lengths, (b + 1) * sizeof(std::int32_t));
-  for (const std::int32_t** lengths : {&x->used_q, &x->used_k, &x->first_k})
-    if (*lengths != nullptr) f(lengths, b * sizeof(std::int32_t));
+#define FALCHION_LENGTHS(key, ...) \
+  if (x->key != nullptr) f(&x->key, b * sizeof(std::int32_t));
+#include "base/fields.def"
 }
 
 inline std::array<Tensor*, 9> outputs_of(LinearOperands* x) {

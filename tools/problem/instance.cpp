@@ -34,9 +34,9 @@ void add_features(Instance* x, std::uint64_t seed) {
       used.push_back(static_cast<std::int32_t>(s * b / std::max<std::int64_t>(a.b - 1, 1)));
     return used;
   };
-  if (a.used_q) x->used_q = spread(a.s_q);
-  if (a.used_k) x->used_k = spread(a.s_k);
-  if (a.first_k) x->first_k = spread(a.s_k / 2);
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) \
+  if (a.key) x->key = spread((usual) > 0 ? (usual) : a.s_##side / 2);
+#include "base/fields.def"
   if (a.dropout > 0) x->rng = {seed, std::uint64_t{1} << 40};
 }
 
@@ -62,9 +62,9 @@ Operands Instance::operands() const {
     x.cu_seqlens_q = cu_q.data();
     x.cu_seqlens_k = cu_k.data();
   }
-#define FALCHION_LENGTHS(key, has, option, text) \
+#define FALCHION_LENGTHS(key, ...) \
   if (problem.key) x.key = key.data();
-#include "api/fields.def"
+#include "base/fields.def"
   x.rng = rng;
   return x;
 }

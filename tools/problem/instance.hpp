@@ -14,8 +14,8 @@ struct Instance {
   HostTensor q, k, v, bias, mask;
   std::vector<float> alibi;
   std::vector<std::int32_t> cu_q, cu_k;
-#define FALCHION_LENGTHS(key, has, option, text) std::vector<std::int32_t> key;
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key;
+#include "base/fields.def"
   Rng rng;
 
   /// The inputs; outputs are set by Outputs::attach.

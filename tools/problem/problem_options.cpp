@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/fields.hpp"
 #include "command/numbers.hpp"
 #include "command/words.hpp"
 #include "cpu/levels.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "problem/fields.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 
@@ -175,7 +175,7 @@ void BackwardOptions::add_to(Command& command) {
 
 void BackwardOptions::apply(Attention* problem) const {
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) problem->member = flags.member;
-#include "api/fields.def"
+#include "base/fields.def"
   problem->grads = grads == "f32" ? Grads::f32 : grads == "accumulate" ? Grads::accumulate : Grads::rounded;
   problem->frozen = frozen == "q" ? 1 : frozen == "kv" ? 2 : frozen == "all" ? 3 : 0;
 }

@@ -65,7 +65,7 @@ struct BackwardOptions {
 
   static constexpr std::initializer_list<const char*> kNames = {
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) option,
-#include "api/fields.def"
+#include "base/fields.def"
   };
 };
 

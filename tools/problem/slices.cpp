@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "command/table.hpp"
 #include "measure/measure.hpp"
@@ -24,26 +25,10 @@ void narrow(Tensor* t, std::size_t axis, std::int64_t begin, std::int64_t count)
   t->shape[axis] = count;
 }
 
-Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h, std::int64_t heads) {
-  Slice s{a, x};
-  const std::int64_t g = a.h_q / a.h_k;
-  if (!a.packed) {
-    for (Tensor* t : {&s.operands.q, &s.operands.k, &s.operands.v, &s.operands.o, &s.operands.lse, &s.operands.row_max,
-                      &s.operands.probabilities, &s.operands.bias, &s.operands.mask, &s.operands.alibi})
-      narrow(t, 0, b, 1);
-#define FALCHION_LENGTHS(key, has, option, text) \
-  if (x.key) s.operands.key = x.key + b;
-#include "api/fields.def"
-    s.problem.b = 1;
-  }
-  for (Tensor* t : {&s.operands.q, &s.operands.o, &s.operands.alibi}) narrow(t, 2, h, heads);
-  for (Tensor* t : {&s.operands.k, &s.operands.v}) narrow(t, 2, h / g, 1);
-  for (Tensor* t :
-       {&s.operands.lse, &s.operands.row_max, &s.operands.probabilities, &s.operands.bias, &s.operands.mask})
-    narrow(t, 1, h, heads);
-  s.problem.h_q = heads;
-  s.problem.h_k = 1;
-  return s;
+/// Which axis of an operand has the heads.
+std::size_t head_axis(OperandField::Shape shape) {
+  using enum OperandField::Shape;
+  return shape == row_numbers || shape == pairs || shape == scores ? 1 : 2;
 }
 
 /// Whether both plans add up the same numbers in the same order.
@@ -56,13 +41,32 @@ bool same_order(const Plan& whole, const Plan& part) {
 
 }  // namespace
 
+Slice slice_of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h, std::int64_t heads) {
+  Slice s{a, x};
+  const std::int64_t g = a.h_q / a.h_k;
+  each_operand(a, Pass::forward, s.operands, [&](const OperandField& of, Tensor& tensor, bool) {
+    const bool shared = of.shape == OperandField::k || of.shape == OperandField::v;  // by g query heads
+    if (!a.packed) narrow(&tensor, 0, b, 1);
+    narrow(&tensor, head_axis(of.shape), shared ? h / g : h, shared ? 1 : heads);
+  });
+  if (!a.packed) {
+#define FALCHION_LENGTHS(key, ...) \
+  if (x.key != nullptr) s.operands.key = x.key + b;
+#include "base/fields.def"
+    s.problem.b = 1;
+  }
+  s.problem.h_q = heads;
+  s.problem.h_k = 1;
+  return s;
+}
+
 std::vector<Slice> slices_of(const Attention& a, const Operands& x, const Target& target) {
   std::vector<Slice> out;
   if (a.dropout > 0 || a.h_q == 0 || a.b == 0) return out;
   const std::int64_t sequences = a.packed ? 1 : a.b, g = a.h_q / a.h_k;
   const std::int64_t heads = a.h_k * sequences > 1 ? g : 1;
   for (std::int64_t b = 0; b < sequences; ++b)
-    for (std::int64_t h = 0; h < a.h_q; h += heads) out.push_back(narrowed(a, x, b, h, heads));
+    for (std::int64_t h = 0; h < a.h_q; h += heads) out.push_back(slice_of(a, x, b, h, heads));
   Plan whole, part;
   require(Plan::make(a, Pass::forward, target, &whole));
   if (!Plan::make(out.front().problem, Pass::forward, target, &part) || !same_order(whole, part)) out.clear();

@@ -121,10 +121,10 @@ void load_lengths(const TensorOptions& options, Instance* x) {
     a.s_q = longest(x->cu_q);
     a.s_k = longest(x->cu_k);
   }
-#define FALCHION_LENGTHS(key, has, option, text) \
-  a.key = !options.key.empty();                  \
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) \
+  a.key = !options.key.empty();                               \
   if (a.key) expect_count(x->key = read_lengths(options.key, option), a.b, option);
-#include "api/fields.def"
+#include "base/fields.def"
 }
 
 }  // namespace
@@ -156,8 +156,8 @@ void TensorOptions::check(const Given& given) const {
             "--mask",
             "--cu-seqlens-q",
             "--cu-seqlens-k",
-#define FALCHION_LENGTHS(key, has, option, text) option,
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) option,
+#include "base/fields.def"
         },
         "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
   if (qkv.empty()) given.refuse({"--layer"}, "it names tensors of --qkv, which is not given");
@@ -170,8 +170,8 @@ void TensorOptions::name_files(FileNames* files) const {
   const std::pair<const char*, const std::string*> lists[] = {
       {"--cu-seqlens-q", &cu_q},
       {"--cu-seqlens-k", &cu_k},
-#define FALCHION_LENGTHS(key, has, option, text) {option, &key},
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) {option, &key},
+#include "base/fields.def"
   };
   for (const auto& [option, path] : lists)
     if (ends_with(*path, ".npy")) files->reads(option, *path);
@@ -192,8 +192,8 @@ void TensorOptions::add_to(Command& command) {
   command.group("Lengths (a list as 0,5,9 or a .npy file)");
   command.text("--cu-seqlens-q", &cu_q, "Packed sequences: where each begins in Q, and the end", "LIST");
   command.text("--cu-seqlens-k", &cu_k, "The same in K and V", "LIST");
-#define FALCHION_LENGTHS(key, has, option, help) command.text(option, &key, help, "LIST");
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, side, usual, has, option, help) command.text(option, &key, help, "LIST");
+#include "base/fields.def"
 }
 
 Instance TensorOptions::load(const FeatureOptions& features) const {

@@ -17,8 +17,8 @@ namespace falchion::tools {
 
 struct TensorOptions {
   std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k;
-#define FALCHION_LENGTHS(key, has, option, text) std::string key;
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) std::string key;
+#include "base/fields.def"
 
   void add_to(Command& command);
   bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }

@@ -8,11 +8,11 @@
 #include <string>
 #include <type_traits>
 
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
-#include "problem/fields.hpp"
 
 namespace falchion::tools {
 namespace {

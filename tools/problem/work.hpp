@@ -21,7 +21,7 @@ double byte_count(const Attention& problem, const Operands* operands = nullptr);
 bool is_decode(const Attention& problem);
 
 std::string size_name(const Attention& problem);     // "b1 h9/3 s509 d64"
-std::string feature_name(const Attention& problem);  // "causal softcap 30", "full"
+std::string feature_name(const Attention& problem);  // "causal bias", "full"
 std::string problem_name(const Attention& problem);  // both
 /// Its fields as explain() names them (docs/explain.md), and "features".
 Json to_json(const Attention& problem);

@@ -25,6 +25,8 @@ NamedFiles gradient_files(const RunOptions& o) {
 
 /// What is named is computed, and all of it where it goes into one archive. grad_k and grad_v come together.
 void set_wanted(const RunOptions& options, Attention* a) {
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) a->member = options.flags.member;
+#include "base/fields.def"
   const bool all = !options.out.empty();
   const bool of_q = all || !options.grad_q.empty();
   const bool of_kv = all || !options.grad_k.empty() || !options.grad_v.empty();
@@ -33,7 +35,6 @@ void set_wanted(const RunOptions& options, Attention* a) {
   a->grad_bias = !options.grad_bias.empty() || (all && a->bias);
   a->grad_alibi = !options.grad_alibi.empty() || (all && a->alibi);
   a->grads = options.grads == "f32" ? Grads::f32 : Grads::rounded;
-  a->any_order = options.any_order;
   if (a->frozen == 3 && !a->grad_bias && !a->grad_alibi)
     throw UsageError{"no gradient is asked for: give --grad-q, --grad-k and --grad-v, or --out FILE.safetensors"};
 }

@@ -41,7 +41,7 @@ struct RunOptions {
   std::string out, lse, row_max, probabilities;  // outputs of the forward pass
   // Of the backward pass: inputs, and outputs. `lse` is an input there, `out` has all gradients.
   std::string o, grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grads = "rounded";
-  bool any_order = false;
+  Attention flags{};  // those of the backward pass alone
   GemmRunOptions gemm;
   NormRunOptions norm;
   std::string residual;  // of a GEMM or a norm

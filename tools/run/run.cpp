@@ -5,8 +5,11 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include "base/fields.hpp"
 #include "command/interrupt.hpp"
 #include "command/table.hpp"
 #include "plan/text.hpp"
@@ -102,18 +105,26 @@ int run_forward(const RunOptions& options) {
   return exit_ok;
 }
 
+/// Options that only the backward pass has. Which gradients are wanted, its files say.
+std::vector<const char*> names_of_backward() {
+  std::vector<const char*> out = {"--o", "--grad-o", "--grad-q", "--grad-k", "--grad-v"};
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
+  if (std::string_view(option) != "--frozen") out.push_back(option);
+#include "base/fields.def"
+  return out;
+}
+
 /// Options that no operation but attention has, in the order of the help.
 std::vector<const char*> names_of_attention() {
   std::vector<const char*> out = {
       "--q", "--k", "--v", "--qkv", "--layer", "--axes", "--mask", "--cu-seqlens-q", "--cu-seqlens-k"};
-#define FALCHION_LENGTHS(key, has, option, text) out.push_back(option);
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) out.push_back(option);
+#include "base/fields.def"
   for (const char* name : FeatureOptions::names()) out.push_back(name);
 #define FALCHION_FORWARD_FIELD(kind, key, member, option, text) out.push_back(option);
-#include "api/fields.def"
-  for (const char* name : {"--progress", "--o", "--grad-o", "--grad-q", "--grad-k", "--grad-v", "--grad-lse",
-                           "--grad-bias", "--grad-alibi", "--grads", "--any-order"})
-    out.push_back(name);
+#include "base/fields.def"
+  out.push_back("--progress");
+  for (const char* name : names_of_backward()) out.push_back(name);
   return out;
 }
 
@@ -142,9 +153,7 @@ void check_use(const RunOptions& options, const Given& given) {
   options.tensors.check(given);
   given.refuse({"--residual"}, why + operation_list({Op::gemm, Op::norm}));
   if (op == Op::attention) {
-    given.refuse({"--o", "--grad-o", "--grad-lse", "--grad-q", "--grad-k", "--grad-v", "--grad-bias", "--grad-alibi",
-                  "--grads", "--any-order"},
-                 why + name(Op::attention_backward));
+    given.refuse(names_of_backward(), why + name(Op::attention_backward));
   } else {
     given.refuse({"--row-max", "--probabilities", "--progress"}, why + name(Op::attention));
   }
@@ -221,7 +230,11 @@ void add_run(Command& command) {
   command.text("--grad-bias", &options->grad_bias, "That of the bias, f32, with its extents", "FILE");
   command.text("--grad-alibi", &options->grad_alibi, "That of the ALiBi slopes, f32, (h)", "FILE");
   command.choice("--grads", &options->grads, {"rounded", "f32"}, "Gradients of Q, K and V in the type of Q, or in f32");
-  command.flag("--any-order", &options->any_order, "Sums of grad_q in any order: the bits differ from run to run");
+  each_field(options->flags, [&](const Field& field, auto& x) {
+    if constexpr (std::is_same_v<decltype(x), bool&>) {
+      if (field.kind == FieldKind::flag && !field.forward) command.flag(field.option, &x, field.text);
+    }
+  });
   add_gemm_options(command, options.get());
   add_norm_options(command, &options->norm);
   options->where.add_to(command);

@@ -13,8 +13,8 @@ using List = Lengths Problem::*;
 constexpr List kLists[] = {
     &Problem::lengths_q,
     &Problem::lengths_k,
-#define FALCHION_LENGTHS(key, has, option, text) &Problem::key,
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) &Problem::key,
+#include "base/fields.def"
 };
 
 void drop_sequences(const Problem& from, Steps* steps) {

@@ -52,9 +52,9 @@ void AttentionInputs::lay_out(Image* image) {
     cu_q_.data = cumulative(p_.lengths_q);
     cu_k_.data = cumulative(p_.lengths_k);
   }
-#define FALCHION_LENGTHS(key, has, option, text) \
+#define FALCHION_LENGTHS(key, ...) \
   if (a_.key) key##_.data = as_int32(p_.key);
-#include "api/fields.def"
+#include "base/fields.def"
   each_array(*this, [&](Array& array) { array.offset = image->add_array(array.name, array.data.size() * 4); });
 }
 
@@ -189,9 +189,9 @@ Operands AttentionInputs::operands(const std::byte* base) const {
     x.cu_seqlens_q = lengths(cu_q_);
     x.cu_seqlens_k = lengths(cu_k_);
   }
-#define FALCHION_LENGTHS(key, has, option, text) \
+#define FALCHION_LENGTHS(key, ...) \
   if (a_.key) x.key = lengths(key##_);
-#include "api/fields.def"
+#include "base/fields.def"
   x.rng = {p_.seed, p_.offset, nullptr, p_.origin};
   if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
   return x;

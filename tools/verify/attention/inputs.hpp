@@ -52,8 +52,8 @@ class AttentionInputs {
   static void each_array(Self& self, const F& f) {
     f(self.cu_q_);
     f(self.cu_k_);
-#define FALCHION_LENGTHS(key, has, option, text) f(self.key##_);
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) f(self.key##_);
+#include "base/fields.def"
   }
 
   void fill_scores();
@@ -68,8 +68,8 @@ class AttentionInputs {
   Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_;
   std::size_t rng_at_ = 0;
   Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"};
-#define FALCHION_LENGTHS(key, has, option, text) Array key##_{#key};
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) Array key##_{#key};
+#include "base/fields.def"
   Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
 };
 

@@ -35,8 +35,8 @@ void tidy_attention(Problem* p) {
   Attention& a = p->attention;
   resize(&p->lengths_q, a.packed, a.b);
   resize(&p->lengths_k, a.packed, a.b);
-#define FALCHION_LENGTHS(key, has, option, text) resize(&p->key, a.key, a.b);
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) resize(&p->key, a.key, a.b);
+#include "base/fields.def"
   if (a.packed) a.bias = a.mask = a.probabilities = false;
   if (!a.bias) {
     p->bias_dtype = DType::f32;
@@ -67,8 +67,8 @@ void require_attention(const Problem& p) {
   require_list("lengths_k", p.lengths_k, a.packed, a.b, 0);
   // Any value is allowed, because kernels clamp the lengths in use.
   constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();
-#define FALCHION_LENGTHS(key, has, option, text) require_list(#key, p.key, a.key, a.b, any);
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) require_list(#key, p.key, a.key, a.b, any);
+#include "base/fields.def"
   require_total("lengths_q", p.lengths_q, p.spare);
   require_total("lengths_k", p.lengths_k, p.spare);
   const std::int64_t batch = a.packed ? 1 : a.b, d = std::max(a.d_qk, a.d_v);

@@ -1,5 +1,5 @@
 // tools/verify/attention/shrink.cpp: what may be simpler in a problem of softmax attention.
-#include "problem/fields.hpp"
+#include "base/fields.hpp"
 #include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {

@@ -1,5 +1,5 @@
 // tools/verify/backward/shrink.cpp: what may be simpler in a problem of softmax attention's backward pass.
-#include "problem/fields.hpp"
+#include "base/fields.hpp"
 #include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {

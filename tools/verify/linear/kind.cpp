@@ -39,8 +39,8 @@ void tidy_linear(Problem* p) {
   const LinearAttention& a = p->linear;
   resize(&p->lengths_q, a.packed, a.b);
   p->lengths_k.clear();
-#define FALCHION_LENGTHS(key, has, option, text) p->key.clear();
-#include "api/fields.def"
+#define FALCHION_LENGTHS(key, ...) p->key.clear();
+#include "base/fields.def"
   if (!a.initial_state || !a.final_state || p->pass() == Pass::backward) p->in_place = false;
 }
 

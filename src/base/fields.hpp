@@ -1,0 +1,87 @@
+// src/base/fields.hpp: walks over the fields of attention's problem and over the operands of its runs, which
+// base/fields.def lists.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+enum class FieldKind : std::uint8_t { type, size, band, number, tensor, output, flag, word, lengths };
+struct Field {
+  FieldKind kind;
+  std::string_view key;       // "scale"
+  std::string_view member;    // "score.scale"
+  const char *option, *text;  // "--scale", a line of help
+  bool forward, backward;     // which pass has it
+  bool in(Pass pass) const { return pass == Pass::forward ? forward : backward; }
+  const char* word() const { return option + 2; }
+};
+
+/// f(field, member) for each field; `a` is an Attention, const or not. Of lengths the member is the flag.
+template <class A, class F>
+void each_field(A& a, const F& f) {
+#define FALCHION_FIELD(kind, key, member, option, text) \
+  f(Field{FieldKind::kind, #key, #member, option, text, true, true}, a.member);
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
+  f(Field{FieldKind::kind, #key, #member, option, text, true, false}, a.member);
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
+  f(Field{FieldKind::kind, #key, #member, option, text, false, true}, a.member);
+#define FALCHION_LENGTHS(key, side, usual, has, option, text) \
+  f(Field{FieldKind::lengths, #key, #key, option, text, true, true}, a.key);
+#include "base/fields.def"
+}
+
+/// Without what the field says. Of a band that is no bound, so it has none of these.
+inline void reset(Attention* a, const Field& field) {
+  each_field(*a, [&](const Field& other, auto& x) {
+    if (other.kind != FieldKind::band && other.key == field.key) x = {};
+  });
+}
+
+/// Has each sequence a number of its own: used lengths, first keys?
+constexpr bool has_lengths(const Attention& a) {
+  bool any = false;
+#define FALCHION_LENGTHS(key, ...) any = any || a.key;
+#include "base/fields.def"
+  return any;
+}
+
+/// A tensor of a run: what a pass does with it, its axes, its type.
+struct OperandField {
+  enum Use : std::uint8_t { neither, reads, writes };
+  /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. loose_o: as o, with any strides. row_numbers: (b,
+  /// h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent may be 1 instead. head_numbers: (b or 1, 1,
+  /// h, 1).
+  enum Shape : std::uint8_t { q, k, v, o, loose_o, row_numbers, pairs, scores, head_numbers };
+  /// same: as q. gradient: as Attention::grads says.
+  enum Type : std::uint8_t { same, f32, f32_or_same, boolean, gradient };
+
+  const char *name, *flag;  // flag: what asks for it, "Attention::lse"
+  Use forward, backward;
+  Shape shape;
+  Type type;
+  constexpr Use in(Pass pass) const { return pass == Pass::forward ? forward : backward; }
+  constexpr bool has_rows() const { return shape <= loose_o; }
+};
+
+/// f(operand, tensor, wanted) for each; `x` is an Operands, or anything else whose members have its names. wanted: does
+/// the problem have it in this pass?
+template <class X, class F>
+void each_operand(const Attention& a, Pass pass, X& x, const F& f) {
+#define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, wanted, flag) \
+  {                                                                                \
+    constexpr OperandField of{#name,                                               \
+                              "Attention::" flag,                                  \
+                              OperandField::in_forward,                            \
+                              OperandField::in_backward,                           \
+                              OperandField::shape,                                 \
+                              OperandField::type};                                 \
+    f(of, x.name, of.in(pass) != OperandField::neither && (wanted));               \
+  }
+#include "base/fields.def"
+}
+
+}  // namespace falchion
