@@ -22,6 +22,14 @@ add_library(falchion_python MODULE ${python_sources})
 set(package ${PROJECT_BINARY_DIR}/python/falchion)
 set_target_properties(falchion_python PROPERTIES OUTPUT_NAME _fal PREFIX "" SUFFIX .abi3.so C_STANDARD 99
   C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
+# Signatures and docstrings stand in _fal.pyi; the extension includes them as strings of C.
+set(docstrings ${PROJECT_BINARY_DIR}/generated/python/docstrings.inc)
+add_custom_command(OUTPUT ${docstrings}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/generated/python
+  COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/docstrings.py --c ${docstrings}
+  DEPENDS python/docstrings.py python/falchion/_fal.pyi VERBATIM)
+target_sources(falchion_python PRIVATE ${docstrings})
+target_include_directories(falchion_python PRIVATE ${PROJECT_BINARY_DIR}/generated/python)
 target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GNU_SOURCE)
 target_include_directories(falchion_python PRIVATE python)
 target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${PROJECT_SOURCE_DIR}/third_party/dlpack)

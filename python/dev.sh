@@ -118,7 +118,7 @@ check_types() {
       files+=("$file")
     fi
   done
-  "$bin/python" python/docstrings.py --check || die "python/docstrings.inc is not what python/docstrings.py writes from _fal.pyi"
+  "$bin/python" python/docstrings.py --check || die "_fal.pyi lacks options of src/base/fields.def: run python/docstrings.py"
   "$bin/mypy" --strict "${files[@]}" || die "mypy found faults"
   with_cuda_libraries "$bin/stubtest" falchion._fal --mypy-config-file pyproject.toml || die "_fal.pyi is not what the module has"
 }

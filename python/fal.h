@@ -93,7 +93,7 @@ int64_t times(int64_t a, int64_t b);
 int64_t extent_of_both(int64_t a, int64_t b);
 
 /* --- arguments/arguments.c --- */
-enum { MOST_ARGUMENTS = 40 };
+enum { MOST_ARGUMENTS = 64 };
 typedef struct signature {
   const char* function;
   const char* const* names; /* ends with null */
@@ -120,6 +120,7 @@ int to_flag(const char* name, PyObject* object, uint8_t* out);
  */
 enum { NO_TRUTH = 2 };
 int truth_of(PyObject* object);
+int is_bool(PyObject* object); /* of Python, or an array without axes */
 PyObject* as_number(PyObject* module, PyObject* args);
 PyObject* as_whole(PyObject* module, PyObject* args);
 PyObject* as_flag(PyObject* module, PyObject* args);
@@ -133,33 +134,19 @@ int read_extents(const char* name, PyObject* shape,
                  array* out); /* a tuple or list; rank is 5 where it is more than 4 */
 
 /* --- call/call.c: one call of one operation --- */
-/* The options that every function of attention takes, in the order in which they stand in its signature. */
-#define OPTION_NAMES                                                                                               \
-  "causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q", \
-      "used_k", "first_k", "layout", "backend", "threads", "stream"
+/* The options that every function of attention takes, and those of gradients, in the order of call/options.def. */
 enum {
-  CAUSAL,
-  WINDOW,
-  ALIGN,
-  SCALE,
-  SOFTCAP,
-  ALIBI,
-  BIAS,
-  MASK,
-  DROPOUT,
-  SEED,
-  OFFSET,
-  USED_Q,
-  USED_K,
-  FIRST_K,
-  LAYOUT,
-  BACKEND,
-  THREADS,
-  STREAM,
+#define OPTION(name) OPTION_##name,
+#include "call/options.def"
   OPTIONS
 };
+enum {
+#define GRADIENT(name) GRADIENT_##name,
+#include "call/options.def"
+  GRADIENTS
+};
 
-enum { MOST_ARRAYS = 24 };
+enum { MOST_ARRAYS = 32 };
 enum { ATTENTION, LINEAR, GEMM, NORM };
 /* A problem and its operands, of whichever kind. Each struct begins with its size. */
 typedef union problem {
@@ -235,16 +222,19 @@ int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
  * to be in this machine, except that the plan can only run there. */
 int read_target_name(call* call, PyObject* target, PyObject** level);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
-int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
+int read_option_numbers(call* call, PyObject* const* options);         /* scale and its like */
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
-int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
+int read_option_arrays(call* call, PyObject* const* options);          /* tensors, seed and offset, lengths */
+/* Takes an array that may be missing into the member `name` of fal_operands, and says so in the problem's flag. */
+int add_options(
+    PyObject* module); /* _options and _gradients: ((kind, name), ...), for falchion.torch and falchion.jax */
+int take_operand(call* call, const char* name, PyObject* object, uint8_t* flag, fal_tensor* out);
+int most_axes(const char* name); /* how many axes such an array may have; the least is 1 */
 /* Used ones or first keys: may a sequence have rows that nobody uses? */
 int has_lengths(const fal_attention* problem);
 /* Is the type one that the engine knows at all? `wanted` stands in the message. */
 int has_engine_type(const array* a, const char* wanted);
-int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
-int view_last(const array* from, fal_tensor* out);  /* the last of four axes as all four: those missing have extent 1 */
-int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k) */
+int view_last(const array* from, fal_tensor* out); /* the last of four axes as all four: those missing have extent 1 */
 
 /* --- call/outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };
@@ -288,16 +278,18 @@ FUNCTION(explain_call);
 FUNCTION(py_merge);
 FUNCTION(py_validate_lengths);
 PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
-PyObject* torch_attention(PyObject* module, PyObject* const* args, Py_ssize_t count);
+FUNCTION(torch_attention);
 /* What both passes read in the same way (attention.c). */
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
 /* All inputs of the forward pass, and the options. `lengths` is cu_seqlens_q, cu_seqlens_k, max_q, max_k, or null. */
 int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options);
 PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
-/* What the backward pass takes besides q, k, v and the options; the last five may be null (attention_backward.c). */
+/* What the backward pass takes besides q, k, v and the options; all but the first three may be null
+ * (attention_backward.c). */
 typedef struct backward_arrays {
-  PyObject *grad_o, *o, *lse, *grad_lse, *grad_bias, *grad_alibi, *grads;
+  PyObject *grad_o, *o, *lse, *grads;
+  PyObject* const* gradients; /* by GRADIENT_..., of which the arrays are taken */
 } backward_arrays;
 PyObject* run_backward(call* call, const backward_arrays* arrays);
 int ready_attention(void);
@@ -306,6 +298,7 @@ int ready_linear(void);
 int ready_gemm(void);
 int ready_norm(void);
 int ready_merge(void);
+int ready_torch(void);
 
 /* --- functions/plan_arguments.c, plan_type.c --- */
 typedef struct plan_arguments {

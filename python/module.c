@@ -37,7 +37,7 @@ static PyMethodDef functions[] = {
     {"_explain_call", WITH_NAMES(explain_call), "What a call of gemm or of a norm would decide and why: (text, JSON)."},
     {"_torch_are_ordinary", (PyCFunction)(void (*)(void))torch_are_ordinary, METH_FASTCALL,
      "Whether nothing but the call itself has to see these tensors of torch."},
-    {"_torch_attention", (PyCFunction)(void (*)(void))torch_attention, METH_FASTCALL,
+    {"_torch_attention", WITH_NAMES(torch_attention),
      "falchion.torch.attention of ordinary tensors, of which none needs a gradient."},
     {"_number", as_number, METH_VARARGS, "_number(name, object): an option as a number of Python."},
     {"_whole", as_whole, METH_VARARGS, "_whole(name, object): the same of a whole number."},
@@ -77,7 +77,7 @@ static PyObject* create(PyObject* spec, PyModuleDef* definition) {
 static int fill(PyObject* module) {
   if (module == the_module) return 0;
   if (!add_errors(module) || !add_plan_type(module) || !ready_attention() || !ready_attention_backward() ||
-      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_merge())
+      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_merge() || !ready_torch() || !add_options(module))
     return -1;
   the_module = Py_NewRef(module);
   return 0;

@@ -11,8 +11,6 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = {"dtype", "b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v"}  # of the tensors, where there are tensors
 # Names that another language has for a field.
-PLAN = {"packed": {"sequences"}, "lse": {"return_lse"}, "grads": {"f32", "accumulate"}, "row_max": set(), "probabilities": set(),
-        "s_q": {"max_q"}, "s_k": {"max_k"}}
 JAX = {"packed": {"max_q", "max_k"}}
 
 
@@ -61,8 +59,6 @@ def places():
     c = between("include/falchion/attention.h", r"typedef struct fal_attention {", r"\n} fal_attention;")
     cpp = between("include/falchion/attention.hpp", r"\nstruct Attention {", r"\n  bool operator==")
     rust = between("rust/falchion-sys/src/lib.rs", r"\n    fal_attention \{", r"\n    \}")
-    macro = between("python/fal.h", r"#define OPTION_NAMES", r"\nenum")
-    plan = between("python/functions/plan_arguments.c", r"make_names\[\] = \{", r"\};") + macro
     stub = between("python/falchion/_fal.pyi", r"\ndef attention\(", r"\) ->")
     torch = between("python/falchion/torch/_options.py", r"\nSCHEMA = \(", r"\n\)") + between(
         "python/falchion/torch/_ops.py", r"\nINPUTS = \(", r"\nlibrary\b") + between(
@@ -74,9 +70,7 @@ def places():
         "include/falchion/attention.h": (members(c), of_c),
         "include/falchion/attention.hpp": (members(cpp), of_cpp),
         "rust/falchion-sys/src/lib.rs": (members(rust), of_c),
-        "python/fal.h": (words(macro), only(options, {})),
         "python/falchion/_fal.pyi": (words(stub), only(options, {})),
-        "python/functions/plan_arguments.c": (words(plan), only(set(keys) - SIZES | {"dtype"}, PLAN)),
         "python/falchion/torch/": (words(torch), only([*options, "any_order"], {})),
         "python/xla/attention.cpp": (xla, only(set(keys) - {"row_max", "probabilities", "grads"}, {"offset": {"diagonal"}})),
         "python/falchion/jax/_options.py": (words(jax), only((set(options) | {"any_order"}) - tensors, JAX)),
@@ -112,6 +106,14 @@ def operand_faults(planted=""):
         yield "rust/falchion-sys/src/lib.rs: the members of fal_operands are not those of the header, in its order"
 
 
+def stub():
+    sys.path.insert(0, str(ROOT / "python"))
+    import docstrings
+    have = docstrings.STUB.read_text()
+    if docstrings.written(have) != have:
+        yield "python/falchion/_fal.pyi lacks an option of src/base/fields.def: run python/docstrings.py"
+
+
 def struct_sizes(library):
     sys.path.insert(0, str(ROOT / "bench"))
     import falchion_ctypes
@@ -125,7 +127,7 @@ def struct_sizes(library):
 
 def main():
     where = places()
-    bad = list(faults(where)) + (list(struct_sizes(sys.argv[1])) if len(sys.argv) > 1 else [])
+    bad = list(faults(where)) + list(stub()) + (list(struct_sizes(sys.argv[1])) if len(sys.argv) > 1 else [])
     for place, (names, wanted) in where.items():  # Each place must notice a field that only fields.def has.
         if not any(fault.startswith(f"{place} has no ") and "planted" in fault for fault in faults({**where, place: (names, {**wanted, "planted": {"planted"}})})):
             bad.append(f"{place} may lack a field")

@@ -132,6 +132,8 @@ static int is_bool_array(PyObject* object) {
   return is;
 }
 
+int is_bool(PyObject* object) { return PyBool_Check(object) || is_bool_array(object); }
+
 int truth_of(PyObject* object) {
   PyObject* number;
   long value;

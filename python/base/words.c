@@ -15,8 +15,8 @@ static const struct {
              {"band.right", "window[1]", ANYWHERE},
              {"band.align", "align", ANYWHERE},
              {"band.offset", "align", ANYWHERE},
-             {"score.scale", "scale", ANYWHERE},
-             {"score.softcap", "softcap", ANYWHERE},
+#define FALCHION_FIELD(kind, key, member, ...) {#member, #key, ANYWHERE}, /* "score.scale" */
+#include "../../src/base/fields.def"
              {"rng.at", "seed", ANYWHERE},
              {"rng.seed", "seed", ANYWHERE},
              {"rng.offset", "offset", ANYWHERE},

@@ -117,13 +117,13 @@ static int raise_unaligned(const call* call, const char* what) {
     raise_text(
         FAL_INVALID, call,
         "%s does not say how the diagonal lies where lengths of q and k may differ (%s): say \"bottom_right\" (the "
-        "last query sees the last key) or \"top_left\" (query 0 sees key 0)",
+        "last query sees the last key), \"top_left\" (query 0 sees key 0) or align=n (query 0 stands at key n)",
         what, problem->packed ? "cu_seqlens_q and cu_seqlens_k" : "used_q, used_k or first_k");
   else
     raise_text(
         FAL_INVALID, call,
         "%s does not say how the diagonal lies where s_q = %lld and s_k = %lld differ: say \"bottom_right\" (the "
-        "last query sees the last key) or \"top_left\" (query 0 sees key 0)",
+        "last query sees the last key), \"top_left\" (query 0 sees key 0) or align=n (query 0 stands at key n)",
         what, (long long)problem->s_q, (long long)problem->s_k);
   return 0;
 }
@@ -131,7 +131,18 @@ static int raise_unaligned(const call* call, const char* what) {
 /* A corner, its number in aligns, or the key at which query 0 stands, which gives 2. */
 static int read_align(const call* call, PyObject* object, int* align, fal_band* band) {
   int64_t offset = 0;
-  if (PyUnicode_Check(object) || object == Py_None) return to_word("align", object, aligns, align);
+  if (PyUnicode_Check(object)) {
+    for (*align = 0; aligns[*align] != NULL; ++*align)
+      if (PyUnicode_CompareWithASCIIString(object, aligns[*align]) == 0) return 1;
+    raise_text(FAL_INVALID, call,
+               "align = %R: it is \"bottom_right\", \"top_left\" or a whole number, the key at which query 0 stands",
+               object);
+    return 0;
+  }
+  if (is_bool(object)) {
+    PyErr_SetString(PyExc_TypeError, "align must be a whole number or the name of a corner, not a bool");
+    return 0;
+  }
   if (!to_int64("align", object, &offset)) return 0;
   if (offset < -MOST_OFFSET || offset > MOST_OFFSET) {
     raise_text(FAL_INVALID, call, "align = %lld: the key of query 0 must be in [-2^30, 2^30]", (long long)offset);
@@ -144,14 +155,14 @@ static int read_align(const call* call, PyObject* object, int* align, fal_band* 
 
 int read_band(call* call, PyObject* const* options, int same_lengths) {
   fal_band* band = &call->problem.attention.band;
-  PyObject* causal = options[CAUSAL];
+  PyObject* causal = options[OPTION_causal];
   const int truth = causal == NULL ? 0 : PyUnicode_Check(causal) ? NO_TRUTH : truth_of(causal);
   const int is_causal = truth != 0;
   int align = -1;
   if (truth < 0) return 0;
-  if (options[ALIGN] != NULL && !read_align(call, options[ALIGN], &align, band)) return 0;
+  if (options[OPTION_align] != NULL && !read_align(call, options[OPTION_align], &align, band)) return 0;
   band->left = band->right = FAL_UNBOUNDED;
-  if (options[WINDOW] != NULL && !read_window(options[WINDOW], band)) return 0;
+  if (options[OPTION_window] != NULL && !read_window(options[OPTION_window], band)) return 0;
   if (is_causal) band->right = 0;
   if (truth == NO_TRUTH) {
     int named = 0;
@@ -165,7 +176,7 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
     }
     if (!to_word("causal", causal, aligns, &named)) return 0;
     if (align >= 0 && align != named) {
-      raise_text(FAL_INVALID, call, "causal = %R, but align = %R", causal, options[ALIGN]);
+      raise_text(FAL_INVALID, call, "causal = %R, but align = %R", causal, options[OPTION_align]);
       return 0;
     }
     align = named;
@@ -178,18 +189,49 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
   return 1;
 }
 
-int read_score(call* call, PyObject* const* options) {
+int read_option_numbers(call* call, PyObject* const* options) {
   fal_attention* problem = &call->problem.attention;
-  if (options[SCALE] != NULL) {
-    if (!to_float("scale", options[SCALE], &problem->scale)) return 0;
-    if (problem->scale == 0) {
-      raise_text(FAL_INVALID, call, "scale = 0 would make all scores equal: None asks for 1/sqrt(d_qk)");
-      return 0;
-    }
+#define NUMBER_OPTION(name) \
+  if (options[OPTION_##name] != NULL && !to_float(#name, options[OPTION_##name], &problem->name)) return 0;
+#include "options.def"
+  if (options[OPTION_scale] == NULL || problem->scale != 0) return 1;
+  raise_text(FAL_INVALID, call, "scale = 0 would make all scores equal: None asks for 1/sqrt(d_qk)");
+  return 0;
+}
+
+typedef struct named {
+  const char *kind, *name;
+} named;
+
+static int add_names(PyObject* module, const char* attribute, const named* rows, Py_ssize_t count) {
+  PyObject* all = PyTuple_New(count);
+  int ok;
+  for (Py_ssize_t i = 0; i < count && all != NULL; ++i) {
+    PyObject* row = Py_BuildValue("(ss)", rows[i].kind, rows[i].name);
+    if (row == NULL || PyTuple_SetItem(all, i, row) != 0) Py_CLEAR(all);
   }
-  if (options[SOFTCAP] != NULL && !to_float("softcap", options[SOFTCAP], &problem->softcap)) return 0;
-  if (options[DROPOUT] != NULL && !to_float("dropout", options[DROPOUT], &problem->dropout)) return 0;
-  return 1;
+  ok = all != NULL && PyModule_AddObjectRef(module, attribute, all) == 0;
+  Py_XDECREF(all);
+  return ok;
+}
+
+int add_options(PyObject* module) {
+  static const named options[] = {
+#define BAND_OPTION(name) {"band", #name},
+#define NUMBER_OPTION(name) {"number", #name},
+#define TENSOR_OPTION(name) {"tensor", #name},
+#define LENGTHS_OPTION(name) {"lengths", #name},
+#define RUN_OPTION(name) {"run", #name},
+#define TARGET_OPTION(name) {"target", #name},
+#include "options.def"
+  };
+  static const named gradients[] = {
+#define FLAG_GRADIENT(name) {"flag", #name},
+#define TENSOR_GRADIENT(name) {"tensor", #name},
+#include "options.def"
+  };
+  return add_names(module, "_options", options, sizeof options / sizeof options[0]) &&
+         add_names(module, "_gradients", gradients, sizeof gradients / sizeof gradients[0]);
 }
 
 int raise_no_seed(const call* call) {

@@ -1,12 +1,13 @@
-/* call/options_arrays.c: the options that are arrays: slopes, bias, mask, lengths, and the seed where it lies in
- * memory. */
+/* call/options_arrays.c: the options that are arrays: the tensors of fal_operands that may be missing, lengths, and the
+ * seed where it lies in memory. */
 #include <string.h>
 
 #include "fal.h"
 
 /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1). */
-int view_slopes(const array* from, fal_tensor* out) {
+static int view_slopes(const call* call, const array* from, fal_tensor* out) {
   const int last = from->rank - 1;
+  (void)call;
   if (from->rank != 1 && from->rank != 2) {
     raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1 or 2, (h_q) or (b, h_q)", from->name, from->rank);
     return 0;
@@ -38,7 +39,8 @@ int view_last(const array* from, fal_tensor* out) {
 }
 
 /* (s_k), (s_q, s_k), (h_q, s_q, s_k) or (b, h_q, s_q, s_k) */
-int view_pairs(const array* from, fal_tensor* out) {
+static int view_pairs(const call* call, const array* from, fal_tensor* out) {
+  (void)call;
   if (from->rank >= 1) return view_last(from, out);
   raise_text(FAL_INVALID, NULL, "%s has no axes: it must have 1 to 4, the last of (b, h_q, s_q, s_k)", from->name);
   return 0;
@@ -50,13 +52,52 @@ int has_engine_type(const array* a, const char* wanted) {
   return 0;
 }
 
-static int take_pairs(call* call, const char* name, PyObject* object, const char* wanted, uint8_t* flag,
-                      fal_tensor* out) {
+/* How an operand lies in Python by its shape in fields.def, which types it has, and who writes it. */
+static const struct row {
+  const char* name;
+  int (*view)(const call* call, const array* from, fal_tensor* out);
+  int most_axes;
+  const char* types;
+  int is_written[2]; /* by pass */
+} rows[] = {
+#define VIEW_q view_bshd, 4
+#define VIEW_k view_bshd, 4
+#define VIEW_v view_bshd, 4
+#define VIEW_o view_bshd, 4
+#define VIEW_loose_o view_bshd, 4
+#define VIEW_row_numbers view_lse, 3
+#define VIEW_pairs view_pairs, 4
+#define VIEW_scores view_pairs, 4
+#define VIEW_head_numbers view_slopes, 2
+#define TYPES_same "the type of q"
+#define TYPES_f32 "float32"
+#define TYPES_f32_or_same "float32 or the type of q"
+#define TYPES_boolean "bool"
+#define TYPES_gradient "float32 or the type of q"
+#define IS_neither 0
+#define IS_reads 0
+#define IS_writes 1
+#define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, ...) \
+  {#name, VIEW_##shape, TYPES_##type, {IS_##in_forward, IS_##in_backward}},
+#include "../../src/base/fields.def"
+};
+
+static const struct row* row_of(const char* name) {
+  const struct row* row = rows;
+  while (strcmp(row->name, name) != 0) ++row; /* Each name is one of fields.def. */
+  return row;
+}
+
+int most_axes(const char* name) { return row_of(name)->most_axes; }
+
+int take_operand(call* call, const char* name, PyObject* object, uint8_t* flag, fal_tensor* out) {
+  const struct row* row;
   const array* a;
   if (object == NULL) return 1;
-  a = take(call, name, object, 0);
+  row = row_of(name);
+  a = take(call, name, object, row->is_written[call->pass]);
   *flag = 1;
-  return a != NULL && has_engine_type(a, wanted) && view_pairs(a, out);
+  return a != NULL && has_engine_type(a, row->types) && row->view(call, a, out);
 }
 
 static int take_sequence_lengths(call* call, const char* name, PyObject* object, uint8_t* flag, const int32_t** out) {
@@ -102,25 +143,27 @@ static int read_seed(call* call, PyObject* seed, fal_rng* rng) {
 }
 
 int has_lengths(const fal_attention* problem) {
-#define FALCHION_LENGTHS(key, ...) \
-  if (problem->key) return 1;
-#include "../../src/base/fields.def"
+#define LENGTHS_OPTION(name) \
+  if (problem->name) return 1;
+#include "options.def"
   return 0;
+}
+
+static int read_rng(call* call, PyObject* const* options) {
+  fal_rng* rng = &call->operands.attention.rng;
+  if (options[OPTION_seed] != NULL && !read_seed(call, options[OPTION_seed], rng)) return 0;
+  return options[OPTION_offset] == NULL || to_uint64("offset", options[OPTION_offset], &rng->offset);
 }
 
 int read_option_arrays(call* call, PyObject* const* options) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
-  if (options[ALIBI] != NULL) {
-    const array* a = take(call, "alibi", options[ALIBI], 0);
-    problem->alibi = 1;
-    if (a == NULL || !has_engine_type(a, "float32") || !view_slopes(a, &operands->alibi)) return 0;
-  }
-  if (!take_pairs(call, "bias", options[BIAS], "float32 or the type of q", &problem->bias, &operands->bias)) return 0;
-  if (!take_pairs(call, "mask", options[MASK], "bool", &problem->mask, &operands->mask)) return 0;
-  if (options[SEED] != NULL && !read_seed(call, options[SEED], &operands->rng)) return 0;
-  if (options[OFFSET] != NULL && !to_uint64("offset", options[OFFSET], &operands->rng.offset)) return 0;
-  return take_sequence_lengths(call, "used_q", options[USED_Q], &problem->used_q, &operands->used_q) &&
-         take_sequence_lengths(call, "used_k", options[USED_K], &problem->used_k, &operands->used_k) &&
-         take_sequence_lengths(call, "first_k", options[FIRST_K], &problem->first_k, &operands->first_k);
+#define TENSOR_OPTION(name) \
+  if (!take_operand(call, #name, options[OPTION_##name], &problem->name, &operands->name)) return 0;
+#include "options.def"
+  if (!read_rng(call, options)) return 0;
+#define LENGTHS_OPTION(name) \
+  if (!take_sequence_lengths(call, #name, options[OPTION_##name], &problem->name, &operands->name)) return 0;
+#include "options.def"
+  return 1;
 }

@@ -20,6 +20,16 @@ def _shape(text: str) -> tuple[int, ...]:
     return shape
 
 
+def _corner(text: str) -> str | int:
+    if text in ("bottom_right", "top_left"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        why = f"{text!r} is no corner: it is bottom_right, top_left or the number of the key at which query 0 stands"
+        raise argparse.ArgumentTypeError(why) from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m falchion",
@@ -38,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("q", type=_shape, metavar="b,s,h,d", help="the shape of q")
     explain.add_argument("--k", type=_shape, metavar="b,s,h,d", help="the shape of k and v, where it is not that of q")
     explain.add_argument("--dtype", default="bfloat16", choices=("float32", "float16", "bfloat16"))
-    explain.add_argument("--causal", choices=("bottom_right", "top_left"))
+    explain.add_argument("--causal", type=_corner, metavar="bottom_right|top_left|N", help="N: query 0 stands at key N")
     explain.add_argument("--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="-1 is unbounded")
     explain.add_argument("--backward", action="store_true")
     explain.add_argument(
@@ -64,9 +74,9 @@ def _run(args: argparse.Namespace) -> int:
             args.q,
             args.k,
             dtype=args.dtype,
-            causal=args.causal,
+            causal=args.causal is not None,
             window=window,
-            align="bottom_right" if window and not args.causal else None,
+            align=args.causal if args.causal is not None else "bottom_right" if window else None,
             backward=args.backward,
             target=args.target,
         )

@@ -160,14 +160,14 @@ def attention_backward(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
-    grad_lse: AnyArray | None = None,
     any_order: bool = False,
+    zero_unused: bool = False,
+    grad_lse: AnyArray | None = None,
     grad_bias: AnyArray | None = None,
     grad_alibi: AnyArray | None = None,
     grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
     accumulate: bool = False,
     f32: bool = False,
-    zero_unused: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The gradients of attention: (grad_q, grad_k, grad_v), from o and lse of the forward pass and grad_o = dL/dO.
 
@@ -328,14 +328,14 @@ def varlen_backward(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
-    grad_lse: AnyArray | None = None,
     any_order: bool = False,
+    zero_unused: bool = False,
+    grad_lse: AnyArray | None = None,
     grad_bias: AnyArray | None = None,
     grad_alibi: AnyArray | None = None,
     grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
     accumulate: bool = False,
     f32: bool = False,
-    zero_unused: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The gradients of varlen: (grad_q, grad_k, grad_v). The options are those of varlen and attention_backward.
 
@@ -608,6 +608,9 @@ def version() -> str:
 def build_info() -> str:
     """How the library was built and what it found on this machine: compiler, CPU levels, GPUs, kernels."""
 
+_options: tuple[tuple[str, str], ...]
+_gradients: tuple[tuple[str, str], ...]
+
 def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 def _explain_call(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 def _number(*args: Any) -> float: ...
@@ -615,7 +618,7 @@ def _whole(*args: Any) -> int: ...
 def _flag(*args: Any) -> bool: ...
 def _no_argument(*args: Any) -> None: ...
 def _torch_are_ordinary(*tensors: Any) -> bool: ...
-def _torch_attention(*args: Any) -> Any: ...
+def _torch_attention(*args: Any, **options: Any) -> Any: ...
 
 @disjoint_base
 class Plan:
@@ -645,13 +648,13 @@ class Plan:
         threads: int = 0,
         backward: bool = False,
         return_lse: bool = False,
-        grad_lse: bool = False,
         any_order: bool = False,
+        zero_unused: bool = False,
+        grad_lse: bool = False,
         grad_bias: bool = False,
         grad_alibi: bool = False,
         f32: bool = False,
         accumulate: bool = False,
-        zero_unused: bool = False,
         frozen: int = 0,
         sequences: int | None = None,
         max_q: int | None = None,

@@ -44,12 +44,11 @@ class Plan(_fal.Plan):
     """A decided way to run one problem: choose once, run often, from any thread.
 
     Plan(q, k, v, ...) takes arrays, or shapes with a dtype: k is as q, and v as k, where they are not given. Of the
-    options of attention it takes all that say what is computed: causal, window, align, scale, softcap, dropout, layout,
-    backend, threads, return_lse. Of those that are arrays it takes only whether there will be one: alibi, bias, mask,
-    used_q, used_k, first_k. For packed sequences it takes how many (sequences) and the longest (max_q, max_k).
+    options of attention it takes all that say what is computed and where. Of those that are arrays it takes only whether
+    there will be one: alibi=True. For packed sequences it takes how many (sequences) and the longest (max_q, max_k).
 
-    backward=True plans the backward pass, with grad_lse, any_order, grad_bias, grad_alibi, f32, accumulate, zero_unused
-    and frozen (1: no grad_q, 2: no grad_k and grad_v, 3: none of them).
+    backward=True plans the backward pass, with the options of attention_backward: of arrays whether there will be one,
+    and instead of grads frozen (1: no grad_q, 2: no grad_k and grad_v, 3: none of them).
 
     target: what to plan for, in place of this machine: "ref", "cpu", a CPU's instruction set ("avx2", "avx512", ...),
     or "sm80", "sm90".

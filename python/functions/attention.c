@@ -6,9 +6,14 @@ enum { Q, K, V, DENSE_OPTIONS };
 enum { CU_Q = V + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
 enum { RETURN_LSE, OUT, LSE }; /* after the options */
 #define AFTER_OPTIONS "return_lse", "out", "lse", NULL
-static const char* const names[] = {"q", "k", "v", OPTION_NAMES, AFTER_OPTIONS};
-static const char* const packed_names[] = {"q",     "k",     "v",          "cu_seqlens_q", "cu_seqlens_k",
-                                           "max_q", "max_k", OPTION_NAMES, AFTER_OPTIONS};
+#define OPTION(name) #name,
+static const char* const names[] = {"q", "k", "v",
+#include "../call/options.def"
+                                    AFTER_OPTIONS};
+#define OPTION(name) #name,
+static const char* const packed_names[] = {"q",          "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k",
+#include "../call/options.def"
+                                           AFTER_OPTIONS};
 static signature dense_signature = {"attention", names, 3, 3, 0, {NULL}};
 static signature packed_signature = {"varlen", packed_names, 4, 5, 0, {NULL}};
 
@@ -52,20 +57,29 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
          read_longest(call, "max_k", max_k, problem->b, operands->cu_seqlens_k, operands->k.shape[1], &problem->s_k);
 }
 
+/* Do lengths leave as many rows of q as of k? What counts of both is the same where one array says it of both; any
+ * other list may differ. */
+static int have_same_lengths(PyObject* const* options) {
+#define LENGTHS_OPTION(name) \
+  if (OPTION_##name != OPTION_used_q && OPTION_##name != OPTION_used_k && options[OPTION_##name] != NULL) return 0;
+#include "../call/options.def"
+  return options[OPTION_used_q] == options[OPTION_used_k];
+}
+
 /* What both passes read of their options, once q, k, v and the lengths are there. */
 static int read_options(call* call, PyObject* const* options, int same_lengths) {
-  if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
+  if (!have_same_lengths(options)) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
-  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
-      !read_score(call, options))
+  if (!read_target(call, options[OPTION_backend], options[OPTION_threads]) || !read_band(call, options, same_lengths) ||
+      !read_option_numbers(call, options))
     return 0;
-  if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
-  return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+  if (call->problem.attention.dropout != 0 && options[OPTION_seed] == NULL) return raise_no_seed(call);
+  return read_option_arrays(call, options) && read_stream(call, options[OPTION_stream]);
 }
 
 int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options) {
   call->packed = lengths != NULL;
-  if (!read_layout(call, options[LAYOUT]) || !name_stream(call, options[STREAM]) ||
+  if (!read_layout(call, options[OPTION_layout]) || !name_stream(call, options[OPTION_stream]) ||
       !take_qkv(call, qkv[0], qkv[1], qkv[2]))
     return 0;
   if (lengths == NULL) return read_options(call, options, 1);

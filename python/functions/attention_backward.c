@@ -5,12 +5,19 @@
 /* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */
 enum { GRAD_O, Q, K, V, O, LSE, DENSE_OPTIONS };
 enum { CU_Q = LSE + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
-enum { GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, GRADS, ACCUMULATE, F32, ZERO_UNUSED }; /* after the options */
-#define AFTER_OPTIONS \
-  "grad_lse", "any_order", "grad_bias", "grad_alibi", "grads", "accumulate", "f32", "zero_unused", NULL
-static const char* const names[] = {"grad_o", "q", "k", "v", "o", "lse", OPTION_NAMES, AFTER_OPTIONS};
-static const char* const packed_names[] = {
-    "grad_o", "q", "k", "v", "o", "lse", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k", OPTION_NAMES, AFTER_OPTIONS};
+enum { GRADS = GRADIENTS, ACCUMULATE, F32 }; /* after the options and GRADIENT_... */
+#define AFTER_OPTIONS "grads", "accumulate", "f32", NULL
+#define OPTION(name) #name,
+#define GRADIENT(name) #name,
+static const char* const names[] = {"grad_o",     "q", "k", "v", "o", "lse",
+#include "../call/options.def"
+                                    AFTER_OPTIONS};
+#define OPTION(name) #name,
+#define GRADIENT(name) #name,
+static const char* const packed_names[] = {"grad_o",       "q",     "k",     "v", "o", "lse", "cu_seqlens_q",
+                                           "cu_seqlens_k", "max_q", "max_k",
+#include "../call/options.def"
+                                           AFTER_OPTIONS};
 static signature dense_signature = {"attention_backward", names, 6, 6, 0, {NULL}};
 static signature packed_signature = {"varlen_backward", packed_names, 7, 8, 0, {NULL}};
 
@@ -20,41 +27,26 @@ static int read_flags(call* call, PyObject* const* more) {
   fal_attention* problem = &call->problem.attention;
   uint8_t accumulate;
   uint8_t f32;
-  if (!to_flag("any_order", more[ANY_ORDER], &problem->any_order) ||
-      !to_flag("accumulate", more[ACCUMULATE], &accumulate) || !to_flag("f32", more[F32], &f32) ||
-      !to_flag("zero_unused", more[ZERO_UNUSED], &problem->zero_unused))
-    return 0;
+#define FLAG_GRADIENT(name) \
+  if (!to_flag(#name, more[GRADIENT_##name], &problem->name)) return 0;
+#include "../call/options.def"
+  if (!to_flag("accumulate", more[ACCUMULATE], &accumulate) || !to_flag("f32", more[F32], &f32)) return 0;
   problem->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
   if (!accumulate || more[GRADS] != NULL) return 1;
   raise_text(FAL_INVALID, call, "accumulate=True needs grads, the arrays of float32 that are added to");
   return 0;
 }
 
+/* The gradients of bias and slopes are written where the caller says, for their shape says what is summed. */
 static int take_backward_arrays(call* call, const backward_arrays* arrays) {
+  fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
   if (!take_bshd(call, "o", arrays->o, 0, &operands->o) || !take_lse(call, "lse", arrays->lse, 0, &operands->lse) ||
       !take_bshd(call, "grad_o", arrays->grad_o, 0, &operands->grad_o))
     return 0;
-  if (arrays->grad_lse == NULL) return 1;
-  call->problem.attention.grad_lse = 1;
-  return take_lse(call, "grad_lse", arrays->grad_lse, 0, &operands->grad_lse);
-}
-
-/* The gradients of bias and slopes are written where the caller says, for their shape says what is summed. */
-static int take_extra_outputs(call* call, const backward_arrays* arrays) {
-  fal_attention* problem = &call->problem.attention;
-  fal_operands* operands = &call->operands.attention;
-  const array* a;
-  if (arrays->grad_bias != NULL) {
-    a = take(call, "grad_bias", arrays->grad_bias, 1);
-    problem->grad_bias = 1;
-    if (a == NULL || !has_engine_type(a, "float32 or the type of q") || !view_pairs(a, &operands->grad_bias)) return 0;
-  }
-  if (arrays->grad_alibi != NULL) {
-    a = take(call, "grad_alibi", arrays->grad_alibi, 1);
-    problem->grad_alibi = 1;
-    if (a == NULL || !has_engine_type(a, "float32") || !view_slopes(a, &operands->grad_alibi)) return 0;
-  }
+#define TENSOR_GRADIENT(name) \
+  if (!take_operand(call, #name, arrays->gradients[GRADIENT_##name], &problem->name, &operands->name)) return 0;
+#include "../call/options.def"
   return 1;
 }
 
@@ -121,7 +113,7 @@ static PyObject* take_grads(call* call, PyObject* grads) {
 
 PyObject* run_backward(call* call, const backward_arrays* arrays) {
   PyObject* grads;
-  if (!take_backward_arrays(call, arrays) || !take_extra_outputs(call, arrays)) return NULL;
+  if (!take_backward_arrays(call, arrays)) return NULL;
   grads = take_grads(call, arrays->grads);
   if (grads != NULL && !run(call)) Py_CLEAR(grads);
   return grads;
@@ -137,8 +129,7 @@ static PyObject* backward(const signature* signature, int packed, PyObject* cons
   if (!bind(signature, args, count, names, values)) return NULL;
   begin(&call, signature->function, ATTENTION, FAL_BACKWARD);
   if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) && read_flags(&call, more)) {
-    const backward_arrays arrays = {values[GRAD_O],  values[O],        values[LSE], more[GRAD_LSE],
-                                    more[GRAD_BIAS], more[GRAD_ALIBI], more[GRADS]};
+    const backward_arrays arrays = {values[GRAD_O], values[O], values[LSE], more[GRADS], more};
     result = run_backward(&call, &arrays);
   }
   end(&call);

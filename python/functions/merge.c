@@ -6,9 +6,22 @@ enum { O_A, LSE_A, O_B, LSE_B, MERGE_LAYOUT, OUT, LSE };
 static const char* const merge_names[] = {"o_a", "lse_a", "o_b", "lse_b", "layout", "out", "lse", NULL};
 static signature merge_signature = {"merge", merge_names, 4, 4, 0, {NULL}};
 
-enum { Q, K, V, CU_Q, CU_K, MAX_Q, MAX_K, L_USED_Q, L_USED_K, L_FIRST_K, L_LAYOUT };
-static const char* const lengths_names[] = {"q",     "k",      "v",      "cu_seqlens_q", "cu_seqlens_k", "max_q",
-                                            "max_k", "used_q", "used_k", "first_k",      "layout",       NULL};
+#define LENGTHS_OPTION(name) LENGTHS_##name,
+enum {
+  Q,
+  K,
+  V,
+  CU_Q,
+  CU_K,
+  MAX_Q,
+  MAX_K,
+#include "../call/options.def"
+  LENGTHS_LAYOUT
+};
+#define LENGTHS_OPTION(name) #name,
+static const char* const lengths_names[] = {"q",      "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k",
+#include "../call/options.def"
+                                            "layout", NULL};
 static signature lengths_signature = {"validate_lengths", lengths_names, 3, 5, 0, {NULL}};
 
 int ready_merge(void) { return ready_signature(&merge_signature) && ready_signature(&lengths_signature); }
@@ -53,11 +66,10 @@ static int validate(call* call, PyObject* const* values) {
   fal_status status;
   PyObject* o;
   int64_t shape[4];
-  options[USED_Q] = values[L_USED_Q];
-  options[USED_K] = values[L_USED_K];
-  options[FIRST_K] = values[L_FIRST_K];
+#define LENGTHS_OPTION(name) options[OPTION_##name] = values[LENGTHS_##name];
+#include "../call/options.def"
   call->packed = values[CU_Q] != NULL;
-  if (!read_layout(call, values[L_LAYOUT]) || !take_qkv(call, values[Q], values[K], values[V])) return 0;
+  if (!read_layout(call, values[LENGTHS_LAYOUT]) || !take_qkv(call, values[Q], values[K], values[V])) return 0;
   if (call->packed && !take_packed(call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K])) return 0;
   if (!read_option_arrays(call, options)) return 0;
   for (int i = 0; i < 3; ++i) shape[i] = x->q.shape[i];

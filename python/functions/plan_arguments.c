@@ -5,26 +5,27 @@
 #include "fal.h"
 
 enum { Q, K, V, DTYPE, PLAN_OPTIONS };
+/* After the options. GRADIENT_... begin at FIRST_GRADIENT, and what says of gradients ends before SEQUENCES. */
 enum {
   BACKWARD,
   RETURN_LSE,
-  GRAD_LSE,
-  ANY_ORDER,
-  GRAD_BIAS,
-  GRAD_ALIBI,
-  F32,
+  FIRST_GRADIENT,
+  F32 = FIRST_GRADIENT + GRADIENTS,
   ACCUMULATE,
-  ZERO_UNUSED,
   FROZEN,
   SEQUENCES,
   MAX_Q,
   MAX_K,
   TARGET
-}; /* after the options */
-static const char* const make_names[] = {"q",          "k",          "v",          "dtype",       OPTION_NAMES,
-                                         "backward",   "return_lse", "grad_lse",   "any_order",   "grad_bias",
-                                         "grad_alibi", "f32",        "accumulate", "zero_unused", "frozen",
-                                         "sequences",  "max_q",      "max_k",      "target",      NULL};
+};
+#define OPTION(name) #name,
+static const char* const make_names[] = {"q",        "k",          "v",      "dtype",
+#include "../call/options.def"
+                                         "backward", "return_lse",
+#define GRADIENT(name) #name,
+#include "../call/options.def"
+                                         "f32",      "accumulate", "frozen", "sequences",
+                                         "max_q",    "max_k",      "target", NULL};
 static signature make_signature = {"Plan", make_names, 1, 4, 0, {NULL}};
 
 int ready_plan_arguments(void) { return ready_signature(&make_signature); }
@@ -83,14 +84,12 @@ static int is_wanted(const char* name, PyObject* option, uint8_t* out) {
 
 /* False and 0 say no more than what is not given. */
 static int has_nothing_of_gradients(PyObject* const* more) {
-  static const int of_gradients[] = {GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, F32, ACCUMULATE, ZERO_UNUSED, FROZEN};
-  for (size_t i = 0; i < sizeof of_gradients / sizeof of_gradients[0]; ++i) {
-    PyObject* const value = more[of_gradients[i]];
-    const int truth = value == NULL ? 0 : truth_of(value);
+  for (int i = FIRST_GRADIENT; i < SEQUENCES; ++i) {
+    const int truth = more[i] == NULL ? 0 : truth_of(more[i]);
     if (truth < 0) return 0;
     if (truth == 0) continue;
     raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
-               make_names[PLAN_OPTIONS + OPTIONS + of_gradients[i]]);
+               make_names[PLAN_OPTIONS + OPTIONS + i]);
     return 0;
   }
   return 1;
@@ -98,16 +97,19 @@ static int has_nothing_of_gradients(PyObject* const* more) {
 
 static int read_flags(call* call, PyObject* const* options, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
-  uint8_t backward, lse, f32, accumulate, any_order, zero_unused;
+  PyObject* const* gradients = more + FIRST_GRADIENT;
+  uint8_t backward, lse, f32, accumulate;
   int64_t frozen = 0;
-  if (!is_wanted("alibi", options[ALIBI], &x->alibi) || !is_wanted("bias", options[BIAS], &x->bias) ||
-      !is_wanted("mask", options[MASK], &x->mask) || !is_wanted("used_q", options[USED_Q], &x->used_q) ||
-      !is_wanted("used_k", options[USED_K], &x->used_k) || !is_wanted("first_k", options[FIRST_K], &x->first_k))
-    return 0;
+#define TENSOR_OPTION(name) \
+  if (!is_wanted(#name, options[OPTION_##name], &x->name)) return 0;
+#define LENGTHS_OPTION TENSOR_OPTION
+#include "../call/options.def"
   if (!to_flag("backward", more[BACKWARD], &backward) || !to_flag("return_lse", more[RETURN_LSE], &lse) ||
-      !to_flag("f32", more[F32], &f32) || !to_flag("accumulate", more[ACCUMULATE], &accumulate) ||
-      !to_flag("any_order", more[ANY_ORDER], &any_order) || !to_flag("zero_unused", more[ZERO_UNUSED], &zero_unused))
+      !to_flag("f32", more[F32], &f32) || !to_flag("accumulate", more[ACCUMULATE], &accumulate))
     return 0;
+#define FLAG_GRADIENT(name) \
+  if (!to_flag(#name, gradients[GRADIENT_##name], &x->name)) return 0;
+#include "../call/options.def"
   if (more[FROZEN] != NULL && !to_int64("frozen", more[FROZEN], &frozen)) return 0;
   call->pass = backward ? FAL_BACKWARD : FAL_FORWARD;
   x->lse = backward ? 0 : lse;
@@ -122,21 +124,25 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
     return 0;
   }
   x->frozen = (uint8_t)frozen;
-  x->any_order = any_order;
-  x->zero_unused = zero_unused;
   x->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
-  return is_wanted("grad_lse", more[GRAD_LSE], &x->grad_lse) &&
-         is_wanted("grad_bias", more[GRAD_BIAS], &x->grad_bias) &&
-         is_wanted("grad_alibi", more[GRAD_ALIBI], &x->grad_alibi);
+#define TENSOR_GRADIENT(name) \
+  if (!is_wanted(#name, gradients[GRADIENT_##name], &x->name)) return 0;
+#include "../call/options.def"
+  return 1;
 }
 
 /* What a plan does not depend on is no argument of it. */
 static int has_nothing_of_a_run(PyObject* const* options) {
-  static const int of_runs[] = {SEED, OFFSET, STREAM};
-  static const char* const names[] = {"seed", "offset", "stream"};
-  for (int i = 0; i < 3; ++i) {
-    if (options[of_runs[i]] == NULL) continue;
-    PyErr_Format(PyExc_TypeError, "a plan is made without %s: give it to each run of the plan", names[i]);
+#define RUN_OPTION(name) {OPTION_##name, #name},
+  static const struct {
+    int at;
+    const char* name;
+  } of_runs[] = {
+#include "../call/options.def"
+  };
+  for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; ++i) {
+    if (options[of_runs[i].at] == NULL) continue;
+    PyErr_Format(PyExc_TypeError, "a plan is made without %s: give it to each run of the plan", of_runs[i].name);
     return 0;
   }
   return 1;
@@ -170,8 +176,8 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   fal_tensor shape_q, shape_k, shape_v;
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
-  if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
-      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[LAYOUT]) ||
+  if (!has_nothing_of_a_run(options) || !read_target(call, options[OPTION_backend], options[OPTION_threads]) ||
+      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[OPTION_layout]) ||
       !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
       !read_shape(call, "v", v, &shape_v))
     return 0;
@@ -188,7 +194,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->h_k = shape_k.shape[2];
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
-  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, options)) return 0;
+  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_option_numbers(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !has_lengths(x);
   return read_band(call, options, same_lengths);
 }

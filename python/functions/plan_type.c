@@ -10,19 +10,41 @@ typedef struct plan_object {
   plan_arguments made_from;
 } plan_object;
 
-/* What a run of a plan takes besides its arrays of rows. */
-#define RUN_NAMES \
-  "cu_seqlens_q", "cu_seqlens_k", "alibi", "bias", "mask", "seed", "offset", "used_q", "used_k", "first_k", "stream"
-enum { CU_Q, CU_K, R_ALIBI, R_BIAS, R_MASK, R_SEED, R_OFFSET, R_USED_Q, R_USED_K, R_FIRST_K, R_STREAM, RUN_OPTIONS };
+/* What a run of a plan takes besides its arrays of rows: the lengths of packed sequences, and those of the options that
+ * are arrays or that a plan does not depend on. */
+static const int options_of_run[] = {
+#define TENSOR_OPTION(name) OPTION_##name,
+#define LENGTHS_OPTION(name) OPTION_##name,
+#define RUN_OPTION(name) OPTION_##name,
+#include "../call/options.def"
+};
+enum { COUNT_OF_RUN = sizeof options_of_run / sizeof options_of_run[0] };
+enum { CU_Q, CU_K, OPTIONS_OF_RUN, RUN_ARGUMENTS = OPTIONS_OF_RUN + COUNT_OF_RUN };
 
-enum { Q, K, V, FORWARD_RUN, OUT = FORWARD_RUN + RUN_OPTIONS, LSE_OUT };
-static const char* const forward_names[] = {"q", "k", "v", RUN_NAMES, "out", "lse", NULL};
+enum { Q, K, V, FORWARD_RUN, OUT = FORWARD_RUN + RUN_ARGUMENTS, LSE_OUT };
+static const char* const forward_names[] = {"q",   "k",   "v", "cu_seqlens_q", "cu_seqlens_k",
+#define TENSOR_OPTION(name) #name,
+#define LENGTHS_OPTION(name) #name,
+#define RUN_OPTION(name) #name,
+#include "../call/options.def"
+                                            "out", "lse", NULL};
 static signature forward_signature = {"Plan", forward_names, 3, 3, 0, {NULL}};
 
+static const int gradients_of_run[] = {
+#define TENSOR_GRADIENT(name) GRADIENT_##name,
+#include "../call/options.def"
+};
+enum { GRADIENTS_OF_RUN = sizeof gradients_of_run / sizeof gradients_of_run[0] };
 enum { GRAD_O, BACK_Q, BACK_K, BACK_V, O, LSE, BACKWARD_RUN };
-enum { GRAD_LSE = BACKWARD_RUN + RUN_OPTIONS, GRAD_BIAS, GRAD_ALIBI, GRADS };
-static const char* const backward_names[] = {"grad_o",  "q",        "k",         "v",          "o",     "lse",
-                                             RUN_NAMES, "grad_lse", "grad_bias", "grad_alibi", "grads", NULL};
+enum { FIRST_GRADIENT = BACKWARD_RUN + RUN_ARGUMENTS, GRADS = FIRST_GRADIENT + GRADIENTS_OF_RUN };
+static const char* const backward_names[] = {"grad_o", "q", "k", "v", "o", "lse", "cu_seqlens_q", "cu_seqlens_k",
+#define TENSOR_OPTION(name) #name,
+#define LENGTHS_OPTION(name) #name,
+#define RUN_OPTION(name) #name,
+#include "../call/options.def"
+#define TENSOR_GRADIENT(name) #name,
+#include "../call/options.def"
+                                             "grads",  NULL};
 static signature backward_signature = {"Plan", backward_names, 6, 6, 0, {NULL}};
 
 static int plan_init(PyObject* self, PyObject* args, PyObject* keywords) {
@@ -193,27 +215,21 @@ static int has_planned(const call* call, uint8_t planned, const char* name, PyOb
   return 0;
 }
 
+/* What a run brings, by OPTION_... */
+static void options_of(PyObject* const* run, PyObject** options) {
+  memset(options, 0, OPTIONS * sizeof *options);
+  for (int i = 0; i < COUNT_OF_RUN; ++i) options[options_of_run[i]] = run[OPTIONS_OF_RUN + i];
+}
+
 /* Reads what a run brings besides q, k and v. The band is the plan's, for the alignment counts nowhere else. */
-static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
+static int take_run(call* call, const plan_object* plan, PyObject* const* run, PyObject* const* options) {
   const fal_attention* made_from = &plan->made_from.problem;
-  PyObject* options[OPTIONS] = {NULL};
-  options[ALIBI] = run[R_ALIBI];
-  options[BIAS] = run[R_BIAS];
-  options[MASK] = run[R_MASK];
-  options[SEED] = run[R_SEED];
-  options[OFFSET] = run[R_OFFSET];
-  options[USED_Q] = run[R_USED_Q];
-  options[USED_K] = run[R_USED_K];
-  options[FIRST_K] = run[R_FIRST_K];
   call->problem.attention.band = made_from->band;
-  if (!has_planned(call, made_from->alibi, "alibi", run[R_ALIBI]) ||
-      !has_planned(call, made_from->bias, "bias", run[R_BIAS]) ||
-      !has_planned(call, made_from->mask, "mask", run[R_MASK]) ||
-      !has_planned(call, made_from->used_q, "used_q", run[R_USED_Q]) ||
-      !has_planned(call, made_from->used_k, "used_k", run[R_USED_K]) ||
-      !has_planned(call, made_from->first_k, "first_k", run[R_FIRST_K]))
-    return 0;
-  if (made_from->dropout != 0 && run[R_SEED] == NULL) return raise_no_seed(call);
+#define TENSOR_OPTION(name) \
+  if (!has_planned(call, made_from->name, #name, options[OPTION_##name])) return 0;
+#define LENGTHS_OPTION TENSOR_OPTION
+#include "../call/options.def"
+  if (made_from->dropout != 0 && options[OPTION_seed] == NULL) return raise_no_seed(call);
   if (call->packed && run[CU_Q] == NULL) {
     PyErr_SetString(PyExc_TypeError, "this plan is one of packed sequences: a run needs cu_seqlens_q");
     return 0;
@@ -224,12 +240,14 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
   }
   if (call->packed && (!take_packed(call, run[CU_Q], run[CU_K], NULL, NULL) || !has_planned_count(call, plan)))
     return 0;
-  return read_option_arrays(call, options) && read_stream(call, run[R_STREAM]);
+  return read_option_arrays(call, options) && read_stream(call, options[OPTION_stream]);
 }
 
 static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject* const* values) {
-  if (!name_stream(call, values[FORWARD_RUN + R_STREAM]) || !take_qkv(call, values[Q], values[K], values[V]) ||
-      !take_run(call, plan, values + FORWARD_RUN))
+  PyObject* options[OPTIONS];
+  options_of(values + FORWARD_RUN, options);
+  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[Q], values[K], values[V]) ||
+      !take_run(call, plan, values + FORWARD_RUN, options))
     return NULL;
   return run_forward(call, plan->made_from.problem.lse, values[OUT], values[LSE_OUT]);
 }
@@ -237,18 +255,19 @@ static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject*
 static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject* const* values) {
   const fal_attention* made_from = &plan->made_from.problem;
   fal_attention* problem = &call->problem.attention;
-  const backward_arrays arrays = {values[GRAD_O],    values[O],          values[LSE],  values[GRAD_LSE],
-                                  values[GRAD_BIAS], values[GRAD_ALIBI], values[GRADS]};
-  if (!name_stream(call, values[BACKWARD_RUN + R_STREAM]) ||
-      !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
+  PyObject *options[OPTIONS], *gradients[GRADIENTS] = {NULL};
+  const backward_arrays arrays = {values[GRAD_O], values[O], values[LSE], values[GRADS], gradients};
+  options_of(values + BACKWARD_RUN, options);
+  for (int i = 0; i < GRADIENTS_OF_RUN; ++i) gradients[gradients_of_run[i]] = values[FIRST_GRADIENT + i];
+  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) ||
+      !take_run(call, plan, values + BACKWARD_RUN, options))
     return NULL;
-  if (!has_planned(call, made_from->grad_lse, "grad_lse", values[GRAD_LSE]) ||
-      !has_planned(call, made_from->grad_bias, "grad_bias", values[GRAD_BIAS]) ||
-      !has_planned(call, made_from->grad_alibi, "grad_alibi", values[GRAD_ALIBI]))
-    return NULL;
+#define TENSOR_GRADIENT(name) \
+  if (!has_planned(call, made_from->name, #name, gradients[GRADIENT_##name])) return NULL;
+#define FLAG_GRADIENT(name) problem->name = made_from->name;
+#include "../call/options.def"
   problem->grads = made_from->grads;
   problem->frozen = made_from->frozen;
-  problem->zero_unused = made_from->zero_unused;
   return run_backward(call, &arrays);
 }
 

@@ -137,84 +137,104 @@ PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t
   return seen < 0 || plain < 0 ? NULL : PyBool_FromLong(plain);
 }
 
-/* The arguments of torch_attention, all of them by position. The tensors come first. */
-enum { Q, K, V, A_ALIBI, A_BIAS, A_MASK, A_USED_Q, A_USED_K, A_FIRST_K, TENSORS };
-enum { A_CAUSAL = TENSORS, A_WINDOW, A_ALIGN, A_SCALE, A_SOFTCAP, A_LAYOUT, A_BACKEND, A_RETURN_LSE, ARGUMENTS };
+/* The arguments of torch_attention. Those of gradients are for the backward pass alone. */
+enum { Q, K, V, FIRST_OPTION, RETURN_LSE = FIRST_OPTION + OPTIONS };
+static const char* const argument_names[] = {"q", "k", "v",
+#define OPTION(name) #name,
+#include "../call/options.def"
+                                             "return_lse",
+#define GRADIENT(name) #name,
+#include "../call/options.def"
+                                             NULL};
+static signature straight_signature = {"attention", argument_names, 3, 3, 0, {NULL}};
+
+int ready_torch(void) { return ready_signature(&straight_signature); }
+
+/* The options that are tensors, of which some may be null. */
+static const struct {
+  int at;
+  const char* name;
+} tensors[] = {
+#define TENSOR_OPTION(name) {OPTION_##name, #name},
+#include "../call/options.def"
+};
+enum { TENSORS = sizeof tensors / sizeof tensors[0] };
 
 /* Does one of the tensors that may have one need a gradient? -1 with an exception. */
-static int is_recorded(PyObject* const* args) {
+static int is_recorded(PyObject* const* values) {
   static PyObject* requires_grad;
+  PyObject* needs;
   int is = says(asked[IS_GRAD_ENABLED], NULL);
   if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
   if (is <= 0 || requires_grad == NULL) return is;
   is = 0;
-  for (int i = Q; i <= A_BIAS && is == 0; ++i) {
-    PyObject* needs = args[i] != Py_None ? PyObject_GetAttr(args[i], requires_grad) : Py_NewRef(Py_False);
+  for (int i = 0; i < FIRST_OPTION + TENSORS && is == 0; ++i) {
+    PyObject* x = values[i < FIRST_OPTION ? i : FIRST_OPTION + tensors[i - FIRST_OPTION].at];
+    if (x == NULL) continue;
+    needs = PyObject_GetAttr(x, requires_grad);
     is = needs != NULL ? needs == Py_True : -1;
     Py_XDECREF(needs);
   }
   return is;
 }
 
-static PyObject* run_straight(PyObject* const* args) {
-  static const struct {
-    int from, to;
-  } order[] = {{A_CAUSAL, CAUSAL},   {A_WINDOW, WINDOW}, {A_ALIGN, ALIGN},    {A_SCALE, SCALE},   {A_SOFTCAP, SOFTCAP},
-               {A_ALIBI, ALIBI},     {A_BIAS, BIAS},     {A_MASK, MASK},      {A_USED_Q, USED_Q}, {A_USED_K, USED_K},
-               {A_FIRST_K, FIRST_K}, {A_LAYOUT, LAYOUT}, {A_BACKEND, BACKEND}};
-  PyObject *options[OPTIONS] = {NULL}, *result = NULL;
+static PyObject* run_straight(PyObject* const* values) {
+  PyObject* result = NULL;
   uint8_t wants_lse;
   call call;
-  for (size_t i = 0; i < sizeof order / sizeof order[0]; ++i)
-    if (args[order[i].from] != Py_None) options[order[i].to] = args[order[i].from];
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
   call.recording = RECORDS_NOT; /* is_recorded has asked */
-  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse))
+  if (take_inputs(&call, values + Q, NULL, values + FIRST_OPTION) &&
+      to_flag("return_lse", values[RETURN_LSE], &wants_lse))
     result = run_forward(&call, wants_lse, NULL, NULL);
   end(&call);
   return result;
 }
 
 /* Slopes, bias and mask with fewer or more axes than C takes are given others first, or refused, on the long way. */
-static int has_axes(PyObject* object, long least, long most) {
+static int has_axes(PyObject* object, long most) {
   static PyObject* ndim;
   PyObject* number;
   long axes;
-  if (object == Py_None) return 1;
+  if (object == NULL) return 1;
   if (ndim == NULL) ndim = PyUnicode_InternFromString("ndim");
   number = ndim != NULL ? PyObject_GetAttr(object, ndim) : NULL;
   axes = number != NULL ? PyLong_AsLong(number) : -1;
   Py_XDECREF(number);
-  return PyErr_Occurred() ? -1 : axes >= least && axes <= most;
+  return PyErr_Occurred() ? -1 : axes >= 1 && axes <= most;
 }
 
 /* Which way has the call to take? */
 enum { FAILED = -1, LONG_WAY, AUTOGRAD, STRAIGHT };
-static int way_of(PyObject* const* args) {
+static int way_of(PyObject* const* values) {
+  PyObject* const* options = values + FIRST_OPTION;
   int is = is_seen();
   if (is == 0) is = says(asked[ANY_AUTOCAST], NULL);
   if (is != 0) return is < 0 ? FAILED : LONG_WAY;
-  is = are_plain(args, TENSORS);
-  if (is == 1) is = has_axes(args[A_ALIBI], 1, 2);
-  if (is == 1) is = has_axes(args[A_BIAS], 1, 4);
-  if (is == 1) is = has_axes(args[A_MASK], 1, 4);
+  is = are_plain(values, FIRST_OPTION);
+  for (int i = 0; i < TENSORS && is == 1; ++i) {
+    PyObject* x = options[tensors[i].at];
+    if (x != NULL) is = is_plain(x);
+    if (is == 1) is = has_axes(x, most_axes(tensors[i].name));
+  }
+#define LENGTHS_OPTION(name) \
+  if (is == 1 && options[OPTION_##name] != NULL) is = is_plain(options[OPTION_##name]);
+#include "../call/options.def"
   if (is != 1) return is < 0 ? FAILED : LONG_WAY;
-  is = is_recorded(args);
+  is = is_recorded(values);
   return is < 0 ? FAILED : is ? AUTOGRAD : STRAIGHT;
 }
 
 /* Attention of ordinary tensors of which none needs a gradient. None: something else has to see the call.
  * NotImplemented: only autograd has to. */
-PyObject* torch_attention(PyObject* module, PyObject* const* args, Py_ssize_t count) {
+FUNCTION(torch_attention) {
+  PyObject* values[MOST_ARGUMENTS];
   (void)module;
-  if (count != ARGUMENTS) {
-    PyErr_Format(PyExc_TypeError, "_torch_attention() takes %d arguments, but %zd were given", ARGUMENTS, count);
-    return NULL;
-  }
-  switch (find_torch() ? way_of(args) : FAILED) {
+  if (!find_torch() || !bind(&straight_signature, args, count, names, values)) return NULL;
+  switch (way_of(values)) {
     case LONG_WAY: return Py_NewRef(Py_None);
     case AUTOGRAD: return Py_NewRef(Py_NotImplemented);
-    case STRAIGHT: return run_straight(args);
+    case STRAIGHT: return run_straight(values);
     default: return NULL;
   }
 }

@@ -32,6 +32,8 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "explain", "1,40,8,128", "--k", "1,90,8,128", "--causal", "30", "--target", "cpu")
+    assert "query 0 stands at key 30" in out
     code, out, _ = run(capsys, "explain", "1,4096,8,128", "--causal", "bottom_right", "--target", "sm90")
     assert code == 0 and "sm_90" in out
     code, out, _ = run(

@@ -1,21 +1,83 @@
-"""Signatures and docstrings stand in _fal.pyi alone, and the C code's are written from it."""
+"""Signatures and docstrings stand in _fal.pyi alone, its lists of options are those of fields.def, and the extension has both."""
 
+import inspect
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import falchion
 import pytest
+from falchion import _fal
 
-SCRIPT = Path(__file__).resolve().parents[2] / "python" / "docstrings.py"
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not (ROOT / "python/docstrings.py").exists(), reason="the sources are not here")
+FILES = ("python/docstrings.py", "python/falchion/_fal.pyi", "python/call/options.def", "src/base/fields.def")
 
 
-@pytest.mark.skipif(not SCRIPT.exists(), reason="the sources are not here")
-def test_they_are_those_of_the_stub(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(SCRIPT), "--check"], check=True)
-    copy = tmp_path / "docstrings.py"
-    copy.write_text(SCRIPT.read_text())
-    (tmp_path / "falchion").mkdir()
-    stub = (SCRIPT.parent / "falchion" / "_fal.pyi").read_text()
-    (tmp_path / "falchion" / "_fal.pyi").write_text(stub.replace("softcap: float = 0.0", "softcap: float = 1.0", 1))
-    (tmp_path / "docstrings.inc").write_text((SCRIPT.parent / "docstrings.inc").read_text())
-    assert subprocess.run([sys.executable, str(copy), "--check"], capture_output=True, check=False).returncode == 1
+def run(root: Path, *arguments: str) -> int:
+    command = [sys.executable, str(root / FILES[0]), *arguments]
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def copy_to(root: Path) -> None:
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+
+
+def change(root: Path, name: str, old: str, new: str) -> None:
+    text = (root / name).read_text()
+    assert old in text
+    (root / name).write_text(text.replace(old, new, 1))
+
+
+def test_the_stub_has_each_option() -> None:
+    assert run(ROOT, "--check") == 0
+
+
+def test_a_list_that_is_not_the_fields_is_found(tmp_path: Path) -> None:
+    for old, new in (
+        ("softcap: float = 0.0", "softcap: float = 1.0"),
+        ("    zero_unused: bool = False,\n", ""),
+        ("        mask: Any = False,\n", ""),
+        ("    first_k: AnyArray | None = None,\n    layout", "    layout"),
+    ):
+        copy_to(tmp_path)
+        change(tmp_path, FILES[1], old, new)
+        assert run(tmp_path, "--check") == 1, old
+        assert run(tmp_path) == 0 and (tmp_path / FILES[1]).read_text() == (ROOT / FILES[1]).read_text()
+
+
+def test_a_new_field_costs_its_row(tmp_path: Path) -> None:
+    """Every signature gets it, and the docstring its text."""
+    copy_to(tmp_path)
+    row = 'FALCHION_FIELD(tensor, alibi, alibi, "--alibi", '
+    change(tmp_path, FILES[3], row, f'FALCHION_FIELD(number, heat, heat, "--heat", "How warm")\n{row}')
+    row = "FALCHION_BACKWARD_FIELD(word, grads"
+    change(tmp_path, FILES[3], row, f'FALCHION_BACKWARD_FIELD(flag, cool, cool, "--cool", "Cold sums")\n{row}')
+    assert run(tmp_path, "--check") == 1 and run(tmp_path) == 0 and run(tmp_path, "--check") == 0
+    stub = (tmp_path / FILES[1]).read_text()
+    assert stub.count("    heat: float = 0.0,\n") == 9 and "\n    heat: how warm.\n" in stub
+    assert stub.count("    cool: bool = False,\n") == 3 and "\n    cool: cold sums.\n" in stub
+
+
+def test_the_extension_has_the_options_of_the_stub() -> None:
+    options = [name for _, name in _fal._options]
+    gradients = [name for _, name in _fal._gradients]
+    of_runs = {name for kind, name in _fal._options if kind == "run"}
+
+    def names(function: object) -> list[str]:
+        return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+    assert "softcap" in options and "any_order" in gradients
+    for function, first in (falchion.attention, "causal"), (falchion.varlen, "causal"):
+        assert names(function) == [*names(function)[: names(function).index(first)], *options, "return_lse", "out", "lse"]
+    for function in falchion.attention_backward, falchion.varlen_backward:
+        at = names(function).index("causal")
+        assert names(function)[at:] == [*options, *gradients, "grads", "accumulate", "f32"]
+    plan = names(falchion.Plan)
+    planned = [name for name in options if name not in of_runs]
+    assert plan[4:] == [
+        *planned, "backward", "return_lse", *gradients, "f32", "accumulate", "frozen", "sequences", "max_q", "max_k", "target"
+    ]  # fmt: skip

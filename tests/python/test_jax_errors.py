@@ -17,7 +17,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "causal_word": ({"causal": "left"}, "causal = 'left'"),
     "causal_and_align": ({"causal": "top_left", "align": "bottom_right"}, "but align = 'bottom_right'"),
     "window": ({"window": (3, 3)}, "a window without align does not say"),
-    "align": ({"window": (3, 3), "align": "middle"}, "align = 'middle': it must be one of"),
+    "align": ({"window": (3, 3), "align": "middle"}, "align = 'middle': it is 'bottom_right', 'top_left' or a whole number"),
     "layout": ({"layout": "sbhd"}, "layout = 'sbhd'"),
     "backend": ({"backend": "sm70"}, "backend = 'sm70'"),
     "threads": ({"threads": -1}, "threads = -1: it must be 0"),

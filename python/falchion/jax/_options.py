@@ -97,7 +97,13 @@ def scale_of(scale: Any) -> float:
 def align_of(align: Any) -> tuple[int, int]:
     """(align, offset) of fal_band."""
     if align is None or isinstance(align, str):
-        return choice("align", align, ALIGNS), 0
+        if align in ALIGNS:
+            return ALIGNS.index(align), 0
+        raise Invalid(
+            f"align = {align!r}: it is 'bottom_right', 'top_left' or a whole number, the key at which query 0 stands"
+        )
+    if isinstance(align, bool):
+        raise TypeError("align must be a whole number or the name of a corner, not a bool")
     at = whole("align", align)
     if not -(1 << 30) <= at <= 1 << 30:
         raise Invalid(f"align = {at}: the key of query 0 must be in [-2^30, 2^30]")
@@ -122,7 +128,7 @@ def band(causal: Any, window: Any, align: Any, same_lengths: bool) -> tuple[int,
             what = "causal=True" if causal else "a window without align"
             raise Invalid(
                 f"{what} does not say how the diagonal lies where lengths of q and k may differ: say 'bottom_right' "
-                "(the last query sees the last key) or 'top_left' (query 0 sees key 0)"
+                "(the last query sees the last key), 'top_left' (query 0 sees key 0) or align=n (query 0 stands at key n)"
             )
         align = "bottom_right"
     both = enumerate((left, right))

@@ -223,7 +223,13 @@ def band_of(
     same_lengths: no used_q, used_k or first_k lets the lengths of a sequence differ."""
     diagonal = 0
     if isinstance(align, str):
-        word("align", align, ALIGNMENTS)
+        if align not in ALIGNMENTS:
+            raise Invalid(
+                f'align = {align!r}: it is "bottom_right", "top_left" or a whole number, the key at which '
+                "query 0 stands"
+            )
+    elif isinstance(align, bool):
+        raise TypeError("align must be a whole number or the name of a corner, not a bool")
     elif align is not None:
         align, diagonal = "at", whole("align", align)
         if not -(1 << 30) <= diagonal <= 1 << 30:
@@ -244,8 +250,8 @@ def band_of(
     if align is None:
         asked = "causal=True" if is_causal else "a window without align"
         corner = (
-            'say "bottom_right" (the last query sees the last key) or "top_left" (query 0 sees '
-            "key 0)"
+            'say "bottom_right" (the last query sees the last key), "top_left" (query 0 sees key 0) '
+            "or align=n (query 0 stands at key n)"
         )
         if s_q != s_k:
             raise Invalid(
