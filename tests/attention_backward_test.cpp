@@ -31,12 +31,12 @@ Wanted wanted_of(const Case& row, std::size_t index) {
   if (row.bias_ == Case::Bias::broadcast) wanted.grad_bias = {1, 1, 1, row.s_k};
   if (row.bias_ == Case::Bias::same) wanted.grad_bias = {row.b, 1, row.s_q, row.s_k};
   if (row.bias_ == Case::Bias::f32) wanted.grad_bias = {row.b, row.h_q, row.s_q, row.s_k};
-  if (row.alibi_) wanted.grad_alibi = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
+  if (row.options.alibi) wanted.grad_alibi = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
   return wanted;
 }
 Case case_of(std::size_t index) {
   Case row = cases()[index];
-  row.lse_ = true;                                     // the backward pass reads it
+  row.options.lse = true;                              // the backward pass reads it
   std::int64_t total = row.lengths_q.empty() ? 0 : 3;  // rows of no sequence, which a GPU's workspace holds too
   for (const std::int32_t length : row.lengths_q) total += length;
   if (total > row.b * row.s_q) row.s_q = ceil_div(total, row.b);

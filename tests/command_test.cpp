@@ -26,7 +26,7 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
       {"--used-k 9", R"(used_k\[0\] = 9)"},
       {"--used-k 1,2", R"(--used-k: 2 numbers, the problem needs 1)"},
       {"--alibi slopes.npy", R"(slopes.npy: \[1\] = 1e\+300 is not a number that f32 holds)"},
-      {"--alibi six.npy", R"(--alibi: 1 slopes, there are 2 query heads)"},
+      {"--alibi six.npy", R"(--alibi: 1 numbers, there are 2 query heads)"},
       {"--bias bias.npy", "bias.npy: int8 is no type of the engine"},
   };
   expect_refusals(table, "run --no-limit " + tensors_);

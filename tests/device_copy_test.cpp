@@ -76,12 +76,12 @@ TEST(DeviceCopy, EveryCaseOfTheBackwardPassRunsOnTheMirror) {
   for (Case row : cases()) {
     if (row.s_q * row.s_k > 12000) continue;
     SCOPED_TRACE(row.name);
-    row.lse_ = true;
+    row.options.lse = true;
     for (const bool all : {false, true}) {
       const Shape slopes = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
       const Wanted wanted{.grad_lse = all,
                           .grad_bias = row.bias_ == Case::Bias::f32 ? Shape{1, row.h_q, 1, row.s_k} : Shape{},
-                          .grad_alibi = row.alibi_ ? slopes : Shape{},
+                          .grad_alibi = row.options.alibi ? slopes : Shape{},
                           .zero_unused = all};
       Gradients here(row, DType::bf16, wanted), there(row, DType::bf16, wanted);
       const std::vector<std::byte> o(there.x.o.memory(), there.x.o.memory() + there.x.o.memory_bytes());

@@ -122,11 +122,11 @@ TEST(OneCallEmpty, BackwardOfAttention) {
   for (const Extents& e : kExtents) {
     for (const Case& row : attention_cases(e)) {
       SCOPED_TRACE(text("b ", e.b, ", s_q ", e.s_q, ", s_k ", e.s_k, ", h_q ", e.h_q));
-      if (row.probabilities_) continue;
+      if (row.options.probabilities) continue;
       Wanted wanted;
       wanted.grad_lse = true;
       if (row.bias_ != Case::Bias::none) wanted.grad_bias = {1, e.h_q, e.s_q, e.s_k};
-      if (row.alibi_) wanted.grad_alibi = {1, 1, e.h_q, 1};
+      if (row.options.alibi) wanted.grad_alibi = {1, 1, e.h_q, 1};
       Gradients x(row, DType::f32, wanted), planned(row, DType::f32, wanted);
       planned.run(host_target());
       expect_shapes_to_count(x.x.problem, Pass::backward, x.operands());

@@ -20,8 +20,8 @@ struct Row {
   Row(const std::vector<float>& k, const std::vector<float>& v, Case row) {
     row.b = row.s_q = row.h_q = row.h_k = row.d_qk = row.d_v = 1;
     row.s_k = static_cast<std::int64_t>(k.size());
-    if (row.score_.scale == 0) row.score_.scale = 1;
-    row.row_max_ = row.probabilities_ = true;
+    if (row.options.score.scale == 0) row.options.score.scale = 1;
+    row.options.row_max = row.options.probabilities = true;
     x = make_instance(row, DType::f32);
     x.q.set(0, 0, 0, 0, 1);
     for (std::size_t j = 0; j < k.size(); ++j) {

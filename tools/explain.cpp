@@ -61,7 +61,7 @@ Target target_of(const Options& options) {
 
 /// Refuses options that the answer would not depend on.
 void check_use(const Options& options, const Given& given) {
-  options.features.refuse_slopes_from_a_file();
+  options.features.refuse_files();
   const Kind kind = kind_of(parse_op(options.op));
   if (kind != Kind::linear)
     given.refuse({"--decay", "--elu", "--normalise", "--states"},

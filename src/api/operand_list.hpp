@@ -9,6 +9,7 @@
 #include <span>
 
 #include "api/check.hpp"
+#include "base/fields.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion {
@@ -65,6 +66,9 @@ class OperandList {
   std::size_t tensor_count_ = 0;
   std::size_t array_count_ = 0;
 };
+
+/// The shape of an operand of attention. Packed rows are as many as those of q and k in x.
+Shape shape_of(const Attention& problem, const Operands& x, const OperandField& of);
 
 /// Those of the pass; the tensors of the other one are not looked at. Of a tensor's shape only what the problem leaves
 /// open is taken from the operands: packed rows.

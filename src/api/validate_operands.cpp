@@ -5,66 +5,34 @@
 #include "api/operand_checks.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
-#include "base/fields.hpp"
 
 namespace falchion {
 
 namespace {
 
-/// What the tensors of a run must be like. Their shapes follow from the problem; of packed rows the operands say how
-/// many.
-class Shapes {
- public:
-  Shapes(const Attention& a, const Operands& x)
-      : a_(a),
-        x_(x),
-        b_(a.packed ? 1 : a.b),
-        rows_q_(a.packed ? x.q.shape[1] : a.s_q),
-        rows_k_(a.packed ? x.k.shape[1] : a.s_k) {}
-
-  Operand operand(const OperandField& of, const Tensor& x, Pass pass, bool wanted) const {
-    using F = OperandField;
-    Operand out{.name = of.name, .flag = of.flag, .x = &x, .wanted = wanted};
-    out.dtype = type_of(of, x);
-    out.shape = shape_of(of, x);
-    out.output = of.in(pass) == F::writes;
-    out.broadcast = of.shape == F::scores ? 4 : 0;
-    out.contiguous = of.has_rows() && of.shape != F::loose_o;
-    out.moved = of.has_rows();
-    return out;
+DType type_of(const Attention& a, const OperandField& of, const Tensor& x) {
+  switch (of.type) {
+    case OperandField::same: return a.dtype;
+    case OperandField::f32: return DType::f32;
+    case OperandField::f32_or_same: return x.dtype == DType::f32 ? DType::f32 : a.dtype;
+    case OperandField::boolean: return DType::boolean;
+    case OperandField::gradient: return a.grads == Grads::rounded ? a.dtype : DType::f32;
   }
+  return DType::f32;
+}
 
- private:
-  DType type_of(const OperandField& of, const Tensor& x) const {
-    switch (of.type) {
-      case OperandField::same: return a_.dtype;
-      case OperandField::f32: return DType::f32;
-      case OperandField::f32_or_same: return x.dtype == DType::f32 ? DType::f32 : a_.dtype;
-      case OperandField::boolean: return DType::boolean;
-      case OperandField::gradient: return a_.grads == Grads::rounded ? a_.dtype : DType::f32;
-    }
-    return DType::f32;
-  }
-  Shape shape_of(const OperandField& of, const Tensor& x) const {
-    const bool says = a_.packed && (&x == &x_.q || &x == &x_.k);  // how many rows there are
-    switch (of.shape) {
-      case OperandField::q: return {b_, says ? kAnyExtent : rows_q_, a_.h_q, a_.d_qk};
-      case OperandField::k: return {b_, says ? kAnyExtent : rows_k_, a_.h_k, a_.d_qk};
-      case OperandField::v: return {b_, rows_k_, a_.h_k, a_.d_v};
-      case OperandField::o:
-      case OperandField::loose_o: return {b_, rows_q_, a_.h_q, a_.d_v};
-      case OperandField::row_numbers: return {b_, a_.h_q, rows_q_, 1};
-      case OperandField::pairs:
-      case OperandField::scores: return {a_.b, a_.h_q, a_.s_q, a_.s_k};
-      case OperandField::head_numbers: return {x.shape[0] == 1 ? 1 : a_.b, 1, a_.h_q, 1};
-    }
-    return {};
-  }
-
-  const Attention& a_;
-  const Operands& x_;
-  const std::int64_t b_, rows_q_, rows_k_;
-};
+/// What the problem says of an operand.
+Operand described(const Attention& a, Pass pass, const Operands& x, const OperandField& of, const Tensor& tensor) {
+  Operand out{.name = of.name, .flag = of.flag, .x = &tensor, .dtype = type_of(a, of, tensor)};
+  out.shape = shape_of(a, x, of);
+  if (a.packed && (&tensor == &x.q || &tensor == &x.k)) out.shape[1] = kAnyExtent;  // they say how many rows there are
+  if (of.shape == OperandField::head_numbers && tensor.shape[0] == 1) out.shape[0] = 1;
+  out.output = of.in(pass) == OperandField::writes;
+  out.broadcast = of.shape == OperandField::scores ? 4 : 0;
+  out.contiguous = of.has_rows() && of.shape != OperandField::loose_o;
+  out.moved = of.has_rows();
+  return out;
+}
 
 void add_arrays(const Attention& a, const Operands& x, OperandList* list) {
   const auto lengths = [&](const char* name, const char* flag, bool wanted, const std::int32_t* data, std::int64_t n) {
@@ -102,11 +70,30 @@ void check_origin(const Attention& a, const Rng::Origin& origin, Check* check) {
 
 }  // namespace
 
+Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
+  const std::int64_t b = a.packed ? 1 : a.b;
+  const std::int64_t rows_q = a.packed ? x.q.shape[1] : a.s_q, rows_k = a.packed ? x.k.shape[1] : a.s_k;
+  switch (of.shape) {
+    case OperandField::q: return {b, rows_q, a.h_q, a.d_qk};
+    case OperandField::k: return {b, rows_k, a.h_k, a.d_qk};
+    case OperandField::v: return {b, rows_k, a.h_k, a.d_v};
+    case OperandField::o:
+    case OperandField::loose_o: return {b, rows_q, a.h_q, a.d_v};
+    case OperandField::row_numbers: return {b, a.h_q, rows_q, 1};
+    case OperandField::pairs:
+    case OperandField::scores: return {a.b, a.h_q, a.s_q, a.s_k};
+    case OperandField::head_numbers: return {a.b, 1, a.h_q, 1};
+  }
+  return {};
+}
+
 OperandList operands_of(const Attention& a, Pass pass, const Operands& x) {
   OperandList list("Attention");
-  const Shapes shapes(a, x);
   each_operand(a, pass, x, [&](const OperandField& of, const Tensor& tensor, bool wanted) {
-    if (of.in(pass) != OperandField::neither) list.add(shapes.operand(of, tensor, pass, wanted));
+    if (of.in(pass) == OperandField::neither) return;
+    Operand operand = described(a, pass, x, of, tensor);
+    operand.wanted = wanted;
+    list.add(operand);
   });
   add_arrays(a, x, &list);
   return list;

@@ -22,7 +22,7 @@ struct Field {
 
 /// f(field, member) for each field; `a` is an Attention, const or not. Of lengths the member is the flag.
 template <class A, class F>
-void each_field(A& a, const F& f) {
+void each_field(A&& a, const F& f) {
 #define FALCHION_FIELD(kind, key, member, option, text) \
   f(Field{FieldKind::kind, #key, #member, option, text, true, true}, a.member);
 #define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
@@ -67,20 +67,36 @@ struct OperandField {
   constexpr bool has_rows() const { return shape <= loose_o; }
 };
 
+inline constexpr OperandField kOperandFields[] = {
+#define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, wanted, flag) \
+  {#name,                                                                          \
+   "Attention::" flag,                                                             \
+   OperandField::in_forward,                                                       \
+   OperandField::in_backward,                                                      \
+   OperandField::shape,                                                            \
+   OperandField::type},
+#include "base/fields.def"
+};
+/// Null where no operand has the name, which a field may have too.
+constexpr const OperandField* operand_named(std::string_view name) {
+  for (const OperandField& operand : kOperandFields)
+    if (name == operand.name) return &operand;
+  return nullptr;
+}
+/// Is the field a tensor of one number a head, which has its own file in the command?
+constexpr bool is_of_heads(const Field& field) {
+  const OperandField* operand = field.kind == FieldKind::tensor ? operand_named(field.key) : nullptr;
+  return operand != nullptr && operand->shape == OperandField::head_numbers;
+}
+
 /// f(operand, tensor, wanted) for each; `x` is an Operands, or anything else whose members have its names. wanted: does
 /// the problem have it in this pass?
 template <class X, class F>
 void each_operand(const Attention& a, Pass pass, X& x, const F& f) {
+  const OperandField* of = kOperandFields;
 #define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, wanted, flag) \
-  {                                                                                \
-    constexpr OperandField of{#name,                                               \
-                              "Attention::" flag,                                  \
-                              OperandField::in_forward,                            \
-                              OperandField::in_backward,                           \
-                              OperandField::shape,                                 \
-                              OperandField::type};                                 \
-    f(of, x.name, of.in(pass) != OperandField::neither && (wanted));               \
-  }
+  f(*of, x.name, of->in(pass) != OperandField::neither && (wanted));               \
+  ++of;
 #include "base/fields.def"
 }
 

@@ -236,7 +236,7 @@ TEST(CudaBackwardBroken, DISABLED_ChildLengths) {
       return Case{"x", 4, 300, 300, 4, 2, d, d}.packed({300, 200, 100, 50}, {300, 200, 100, 50});
     };
     for (const Case& one : {row(64), row(128).causal(), row(128).window(100, 20), row(64).alibi()}) {
-      Gradients x(one, dtype, one.alibi_ ? Wanted{.grad_alibi = {1, 1, 4, 1}} : Wanted{});
+      Gradients x(one, dtype, one.options.alibi ? Wanted{.grad_alibi = {1, 1, 4, 1}} : Wanted{});
       GradientsOnDevice device(path, &x);
       ASSERT_OK(device.status());
       for (const std::vector<std::int32_t>& broken : {std::vector<std::int32_t>{0, 650, 0, 650, 650},

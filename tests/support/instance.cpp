@@ -15,7 +15,7 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int32_t>& lengths) {
 }
 
 Attention problem_of(const Case& row, DType dtype) {
-  Attention a;
+  Attention a = row.options;
   a.dtype = dtype;
   a.b = row.b;
   a.s_q = row.s_q;
@@ -24,19 +24,9 @@ Attention problem_of(const Case& row, DType dtype) {
   a.h_k = row.h_k;
   a.d_qk = row.d_qk;
   a.d_v = row.d_v;
-  a.band = row.band_;
-  a.score = row.score_;
-  a.dropout = row.dropout_;
   a.packed = !row.lengths_q.empty();
-  a.used_q = !row.used_q_.empty();
-  a.used_k = !row.used_k_.empty();
-  a.first_k = !row.first_k_.empty();
-  a.alibi = row.alibi_;
-  a.bias = row.bias_ != Case::Bias::none;
-  a.mask = row.mask_;
-  a.lse = row.lse_;
-  a.row_max = row.row_max_;
-  a.probabilities = row.probabilities_;
+#define FALCHION_LENGTHS(key, ...) a.key = !row.key##_.empty();
+#include "base/fields.def"
   return a;
 }
 
@@ -51,13 +41,15 @@ void make_inputs(const Case& row, std::uint64_t seed, Instance* x) {
   x->q.fill_normal(seed);
   x->k.fill_normal(seed + 1);
   x->v.fill_normal(seed + 2);
-  if (row.alibi_) {
-    x->alibi = HostTensor(DType::f32, {row.slopes_by_batch_ ? a.b : 1, 1, a.h_q, 1});
-    x->alibi.for_each([&](auto b, auto, auto h, auto) {
-      x->alibi.set(b, 0, h, 0,
-                   std::exp2(-8.f * static_cast<float>(h + 1) / static_cast<float>(a.h_q) - static_cast<float>(b)));
+  each_operand(a, Pass::forward, *x, [&](const OperandField& of, HostTensor& numbers, bool wanted) {
+    if (of.shape != OperandField::head_numbers || !wanted) return;
+    const bool by_batch = row.slopes_by_batch_ && &of == operand_named("alibi");
+    numbers = HostTensor(DType::f32, {by_batch ? a.b : 1, 1, a.h_q, 1});
+    numbers.for_each([&](auto b, auto, auto h, auto) {
+      numbers.set(b, 0, h, 0,
+                  std::exp2(-8.f * static_cast<float>(h + 1) / static_cast<float>(a.h_q) - static_cast<float>(b)));
     });
-  }
+  });
   if (a.bias) {
     const DType dtype = row.bias_ == Case::Bias::same ? a.dtype : DType::f32;
     const bool wide = row.bias_ != Case::Bias::broadcast;
@@ -127,29 +119,25 @@ Instance::Rows Instance::k_rows(std::int64_t b) const { return rows_of(b, cu_k, 
 
 Operands Instance::operands() const {
   Operands x;
-  x.q = q.view();
-  x.k = k.view();
-  x.v = v.view();
-  x.o = o.view();
-  x.lse = lse.view();
-  x.row_max = row_max.view();
-  x.probabilities = probabilities.view();
-  x.bias = bias.view();
-  x.mask = mask.view();
-  if (problem.alibi) x.alibi = alibi.view();
+#define FALCHION_OPERAND(name, ...) x.name = name.view();
+#define FALCHION_LENGTHS(key, ...) \
+  if (problem.key) x.key = key.data();
+#include "base/fields.def"
+  if (!problem.alibi) x.alibi = {};
   if (problem.packed) {
     x.cu_seqlens_q = cu_q.data();
     x.cu_seqlens_k = cu_k.data();
   }
-  if (problem.used_q) x.used_q = used_q.data();
-  if (problem.used_k) x.used_k = used_k.data();
-  if (problem.first_k) x.first_k = first_k.data();
   x.rng = rng;
   return x;
 }
 
 std::vector<const HostTensor*> Instance::tensors() const {
-  return {&q, &k, &v, &o, &lse, &row_max, &probabilities, &bias, &mask, &alibi};
+  std::vector<const HostTensor*> out;
+  each_operand({}, Pass::forward, *this, [&](const OperandField& of, const HostTensor& tensor, bool) {
+    if (of.forward != OperandField::neither) out.push_back(&tensor);
+  });
+  return out;
 }
 
 void Instance::poison_outputs() {
@@ -163,9 +151,8 @@ Instance make_instance(const Case& row, DType dtype, std::uint64_t seed) {
     x.cu_q = cumulative(row.lengths_q);
     x.cu_k = cumulative(row.lengths_k);
   }
-  x.used_q = row.used_q_;
-  x.used_k = row.used_k_;
-  x.first_k = row.first_k_;
+#define FALCHION_LENGTHS(key, ...) x.key = row.key##_;
+#include "base/fields.def"
   make_inputs(row, seed, &x);
   std::vector<Instance::Rows> q, k;
   for (std::int64_t b = 0; b < x.problem.b; ++b) {
@@ -180,20 +167,7 @@ Instance make_instance(const Case& row, DType dtype, std::uint64_t seed) {
 }
 
 Instance with_wide_output(const Instance& from) {
-  Instance x;
-  x.problem = from.problem;
-  x.q = from.q;
-  x.k = from.k;
-  x.v = from.v;
-  x.bias = from.bias;
-  x.mask = from.mask;
-  x.alibi = from.alibi;
-  x.cu_q = from.cu_q;
-  x.cu_k = from.cu_k;
-  x.used_q = from.used_q;
-  x.used_k = from.used_k;
-  x.first_k = from.first_k;
-  x.rng = from.rng;
+  Instance x = from;
   make_outputs(DType::f32, Layout::dense, &x);
   return x;
 }

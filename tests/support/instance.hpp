@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "falchion/falchion.hpp"
 #include "support/tensor.hpp"
 
@@ -15,88 +16,74 @@ namespace falchion::testing {
 struct Case {
   const char* name;
   std::int64_t b, s_q, s_k, h_q, h_k, d_qk, d_v;
-  Band band_{};
-  Score score_{};
-  float dropout_ = 0;
-  bool alibi_ = false, mask_ = false, lse_ = true, row_max_ = false, probabilities_ = false;
+  Attention options{.lse = true};  // without sizes; of lengths, the flags follow from the lists
   enum class Bias { none, f32, same, broadcast } bias_ = Bias::none;
   // lengths are those of packed sequences.
-  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{}, first_k_{};
+  std::vector<std::int32_t> lengths_q{}, lengths_k{};
+#define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key##_{};
+#include "base/fields.def"
   bool slopes_by_batch_ = false;
   Layout layout_ = Layout::dense;
 
   Case band(Band x) && {
-    band_ = x;
-    return std::move(*this);
+    return with([&](Case& c) { c.options.band = x; });
   }
   Case causal(Align align = Align::bottom_right, std::int64_t offset = 0) && {
-    band_ = Band::causal(align, offset);
-    return std::move(*this);
+    return with([&](Case& c) { c.options.band = Band::causal(align, offset); });
   }
   Case window(std::int64_t left, std::int64_t right, Align align = Align::bottom_right, std::int64_t offset = 0) && {
-    band_ = Band::window(left, right, align, offset);
-    return std::move(*this);
-  }
-  Case scale(float x) && {
-    score_.scale = x;
-    return std::move(*this);
-  }
-  Case softcap(float x) && {
-    score_.softcap = x;
-    return std::move(*this);
-  }
-  Case dropout(float p) && {
-    dropout_ = p;
-    return std::move(*this);
-  }
-  Case alibi() && {
-    alibi_ = true;
-    return std::move(*this);
+    return with([&](Case& c) { c.options.band = Band::window(left, right, align, offset); });
   }
   Case bias(Bias kind) && {
-    bias_ = kind;
-    return std::move(*this);
-  }
-  Case mask() && {
-    mask_ = true;
-    return std::move(*this);
+    return with([&](Case& c) {
+      c.bias_ = kind;
+      c.options.bias = kind != Bias::none;
+    });
   }
   Case no_lse() && {
-    lse_ = false;
-    return std::move(*this);
-  }
-  Case row_max() && {
-    row_max_ = true;
-    return std::move(*this);
-  }
-  Case probabilities() && {
-    probabilities_ = true;
-    return std::move(*this);
+    return with([](Case& c) { c.options.lse = false; });
   }
   Case packed(std::vector<std::int32_t> q, std::vector<std::int32_t> k) && {
-    lengths_q = std::move(q);
-    lengths_k = std::move(k);
-    return std::move(*this);
-  }
-  Case used_q(std::vector<std::int32_t> x) && {
-    used_q_ = std::move(x);
-    return std::move(*this);
-  }
-  Case used_k(std::vector<std::int32_t> x) && {
-    used_k_ = std::move(x);
-    return std::move(*this);
-  }
-  Case first_k(std::vector<std::int32_t> x) && {
-    first_k_ = std::move(x);
-    return std::move(*this);
+    return with([&](Case& c) {
+      c.lengths_q = std::move(q);
+      c.lengths_k = std::move(k);
+    });
   }
   /// Gives each sequence its own slopes.
   Case alibi_by_batch() && {
-    alibi_ = slopes_by_batch_ = true;
-    return std::move(*this);
+    return with([](Case& c) { c.options.alibi = c.slopes_by_batch_ = true; });
   }
   Case layout(Layout x) && {
-    layout_ = x;
+    return with([&](Case& c) { c.layout_ = x; });
+  }
+
+  // And by its name each number, operand and output that the forward pass has:
+  // .softcap(5).alibi().row_max().used_k({3}).
+#define FALCHION_CASE_type(key, member)
+#define FALCHION_CASE_size(key, member)
+#define FALCHION_CASE_band(key, member)
+#define FALCHION_CASE_flag(key, member)
+#define FALCHION_CASE_number(key, member)                \
+  Case key(float x)&& {                                  \
+    return with([&](Case& c) { c.options.member = x; }); \
+  }
+#define FALCHION_CASE_tensor(key, member)                  \
+  Case key()&& {                                           \
+    return with([](Case& c) { c.options.member = true; }); \
+  }
+#define FALCHION_CASE_output FALCHION_CASE_tensor
+#define FALCHION_FIELD(kind, key, member, option, text) FALCHION_CASE_##kind(key, member)
+#define FALCHION_FORWARD_FIELD FALCHION_FIELD
+#define FALCHION_LENGTHS(key, ...)                          \
+  Case key(std::vector<std::int32_t> x)&& {                 \
+    return with([&](Case& c) { c.key##_ = std::move(x); }); \
+  }
+#include "base/fields.def"
+
+ private:
+  template <class Change>
+  Case with(const Change& change) {
+    change(*this);
     return std::move(*this);
   }
 };
@@ -104,13 +91,14 @@ struct Case {
 /// Every case of cases.def.
 const std::vector<Case>& cases();
 
-/// Inputs are random normal numbers. Whatever lies beyond a length, between rows or past the total is NaN. Outputs are
-/// filled with poison.
+/// What the forward pass reads and writes; gradients stay empty. Inputs are random normal numbers. Whatever lies beyond
+/// a length, between rows or past the total is NaN. Outputs are filled with poison.
 struct Instance {
   Attention problem;
-  HostTensor q, k, v, o, lse, row_max, probabilities, bias, mask;
-  HostTensor alibi;
-  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
+#define FALCHION_OPERAND(name, ...) HostTensor name;
+#define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key;
+#include "base/fields.def"
+  std::vector<std::int32_t> cu_q, cu_k;
   Rng rng{0x123456789ABCDEFu, 0x100000002u, nullptr};
   /// run() sets this for tensor-core paths. There 0 x NaN may reach that column of the rows that share a tile with the
   /// key (docs/contract.md, "NaN or Inf in V of a masked key inside the valid length").

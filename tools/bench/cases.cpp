@@ -37,7 +37,6 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   std::vector<Given> all = {{"--causal", f.causal_given, attention},
                             {"--window", !f.window.empty(), attention},
                             {"--align", !f.align_at.empty(), attention},
-                            {"--alibi", !f.alibi.empty(), attention},
                             {"--dropout", !f.dropout.empty(), attention},
                             {"--lse", o.lse, forward},
                             {"--grads", b.grads != none.grads, backward},
@@ -54,6 +53,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                             {"--kind", o.norm.kind != NormOptions{}.kind, norm},
                             {"--add-residual", o.norm.add_residual, norm}};
   each_field(f.numbers, [&](const Field& field, const auto& x) {
+    if (!f.of_heads_of(field).empty()) all.push_back({field.option, true, attention});
     if constexpr (std::is_same_v<decltype(x), const float&>) {  // linear attention has a scale too
       if (&x != &f.numbers.score.scale) all.push_back({field.option, x != 0, attention});
     }
@@ -259,7 +259,7 @@ void BenchOptions::add_to(Command& command) {
 std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   const std::vector<Op> ops = parse_ops(options.op);
   check_options(options, ops);
-  options.features.refuse_slopes_from_a_file();
+  options.features.refuse_files();
   std::vector<BenchProblem> out;
   const bool gpu = wants_gpu(options.where);
   std::vector<std::string> dtypes = options.sizes.dtype;

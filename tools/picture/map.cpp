@@ -28,7 +28,7 @@ struct Options {
 int draw(const Options& options) {
   FileNames files;
   options.tensors.name_files(&files);
-  if (options.features.reads_slopes()) files.reads("--alibi", options.features.alibi);
+  options.features.name_files(&files);
   files.writes("--out", options.out);
   const Instance instance = options.tensors.load(options.features);
   instance.require_valid();

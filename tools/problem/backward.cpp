@@ -11,8 +11,9 @@ namespace {
 /// The problem that o and lse are the results of.
 Attention forward_of(const Instance& instance) {
   Attention a = instance.problem;
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) a.member = false;
+#include "base/fields.def"
   a.lse = true;
-  a.row_max = a.probabilities = false;
   return a;
 }
 
@@ -23,13 +24,6 @@ Target forward_target(const Attention& a) {
 }
 
 }  // namespace
-
-void BackwardInputs::attach(Operands* x) const {
-  x->o = o.view;
-  x->lse = lse.view;
-  x->grad_o = grad_o.view;
-  x->grad_lse = grad_lse.view;
-}
 
 void make_state(const Instance& instance, Layout layout, BackwardInputs* out) {
   const Attention a = forward_of(instance);

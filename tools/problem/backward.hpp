@@ -11,10 +11,8 @@
 
 namespace falchion::tools {
 
-struct BackwardInputs {
-  HostTensor o, lse, grad_o, grad_lse;
-  void attach(Operands* operands) const;
-};
+/// o, lse, grad_o and grad_lse.
+struct BackwardInputs : OperandTensors {};
 
 /// o and lse of the forward pass, made by the best path that is here.
 void make_state(const Instance& instance, Layout layout, BackwardInputs* out);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "api/operand_checks.hpp"
 #include "api/validate.hpp"
 #include "plan/plan_data.hpp"
 #include "problem/device_copy.hpp"
@@ -16,18 +17,27 @@
 namespace falchion::tools {
 namespace {
 
+/// What makes scores: the usual slopes, one mask for all heads, one bias for all sequences.
+HostTensor random_operand(const Attention& a, const OperandField& of, std::uint64_t seed) {
+  if (of.shape == OperandField::head_numbers) return make_head_numbers(usual_slopes(a.h_q));
+  if (of.type != OperandField::boolean) return make_random(DType::f32, {1, a.h_q, a.s_q, a.s_k}, seed);
+  const HostTensor numbers = make_random(DType::f32, {a.b, 1, a.s_q, a.s_k}, seed);
+  HostTensor out = make_tensor(DType::boolean, numbers.view.shape);
+  const auto n = static_cast<std::size_t>(element_count(numbers.view.shape));
+  for (std::size_t i = 0; i < n; ++i)
+    out.memory.as<std::uint8_t>()[i] = numbers.memory.as<float>()[i] > -0.6745F;  // the lowest quarter is dropped
+  return out;
+}
+
 /// Makes what random and packed instances have in common once q, k and v are made.
 void add_features(Instance* x, std::uint64_t seed) {
-  Attention& a = x->problem;
-  if (a.alibi) x->alibi = usual_slopes(a.h_q);
-  if (a.bias) x->bias = make_random(DType::f32, {1, a.h_q, a.s_q, a.s_k}, seed + 3);
-  if (a.mask) {
-    const HostTensor numbers = make_random(DType::f32, {a.b, 1, a.s_q, a.s_k}, seed + 4);
-    x->mask = make_tensor(DType::boolean, numbers.view.shape);
-    const auto n = static_cast<std::size_t>(element_count(numbers.view.shape));
-    for (std::size_t i = 0; i < n; ++i)
-      x->mask.memory.as<std::uint8_t>()[i] = numbers.memory.as<float>()[i] > -0.6745F;  // the lowest quarter is dropped
-  }
+  const Attention& a = x->problem;
+  if (a.dropout > 0) x->rng = {seed, std::uint64_t{1} << 40};
+  each_operand(a, Pass::forward, *x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
+    if (of.forward != OperandField::reads) return;
+    const std::uint64_t stream = seed++;  // q, k and v have had the first three
+    if (wanted && !of.has_rows()) tensor = random_operand(a, of, stream);
+  });
   const auto spread = [&](std::int64_t s) {  // 0, ..., s: an empty sequence among others
     std::vector<std::int32_t> used;
     for (std::int64_t b = 0; b < a.b; ++b)
@@ -37,7 +47,6 @@ void add_features(Instance* x, std::uint64_t seed) {
 #define FALCHION_LENGTHS(key, side, usual, has, option, text) \
   if (a.key) x->key = spread((usual) > 0 ? (usual) : a.s_##side / 2);
 #include "base/fields.def"
-  if (a.dropout > 0) x->rng = {seed, std::uint64_t{1} << 40};
 }
 
 std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
@@ -48,16 +57,18 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
 
 }  // namespace
 
+void OperandTensors::attach(Operands* x) const {
+#define FALCHION_OPERAND(name, ...) \
+  if (is_given(name.view)) x->name = name.view;
+#include "base/fields.def"
+}
+
 Operands Instance::operands() const {
   Operands x;
-  x.q = q.view;
-  x.k = k.view;
-  x.v = v.view;
-  if (problem.bias) x.bias = bias.view;
-  if (problem.mask) x.mask = mask.view;
-  if (problem.alibi)
-    x.alibi =
-        Tensor::dense(const_cast<float*>(alibi.data()), DType::f32, {1, 1, static_cast<std::int64_t>(alibi.size()), 1});
+  attach(&x);
+  each_operand(problem, Pass::forward, x, [](const OperandField& of, Tensor& tensor, bool wanted) {
+    if (of.forward != OperandField::reads || !wanted) tensor = {};
+  });
   if (problem.packed) {
     x.cu_seqlens_q = cu_q.data();
     x.cu_seqlens_k = cu_k.data();
@@ -112,25 +123,25 @@ std::vector<float> usual_slopes(std::int64_t heads) {
   return out;
 }
 
-Outputs::Outputs(const Instance& x, DType o_dtype, Layout layout) {
-  const Attention& a = x.problem;
-  const Shape& q = x.q.view.shape;  // packed: (1, total_q, h, d)
-  o = make_poisoned(o_dtype, {q[0], q[1], q[2], a.d_v}, layout);
-  if (a.lse) lse = make_poisoned(DType::f32, {q[0], q[2], q[1], 1});
-  if (a.row_max) row_max = make_poisoned(DType::f32, {q[0], q[2], q[1], 1});
-  if (a.probabilities) probabilities = make_poisoned(DType::f32, {a.b, a.h_q, a.s_q, a.s_k});
+HostTensor make_head_numbers(const std::vector<float>& values) {
+  HostTensor out = make_tensor(DType::f32, {1, 1, static_cast<std::int64_t>(values.size()), 1});
+  std::copy(values.begin(), values.end(), out.memory.as<float>());
+  return out;
 }
 
-void Outputs::attach(Operands* x) const {
-  x->o = o.view;
-  x->lse = lse.view;
-  x->row_max = row_max.view;
-  x->probabilities = probabilities.view;
+Outputs::Outputs(const Instance& x, DType o_dtype, Layout layout) {
+  const Operands inputs = x.operands();
+  each_operand(x.problem, Pass::forward, *this, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
+    if (of.forward != OperandField::writes || !wanted) return;
+    const Shape shape = shape_of(x.problem, inputs, of);
+    tensor = of.has_rows() ? make_poisoned(o_dtype, shape, layout) : make_poisoned(DType::f32, shape);
+  });
 }
 
 void Outputs::clear() const {
-  for (const HostTensor* t : {&o, &lse, &row_max, &probabilities})
-    if (t->memory.size() > 0) std::memset(t->memory.data(), 0, t->memory.size());
+  each_operand({}, Pass::forward, *this, [](const OperandField&, const HostTensor& t, bool) {
+    if (t.memory.size() > 0) std::memset(t.memory.data(), 0, t.memory.size());
+  });
 }
 
 Prepared::Prepared(const Attention& problem, Pass pass, const Target& target) {

@@ -9,10 +9,17 @@
 
 namespace falchion::tools {
 
-struct Instance {
+/// Memory of a run's operands, by their names. Those that are not there are empty.
+struct OperandTensors {
+#define FALCHION_OPERAND(name, ...) HostTensor name;
+#include "base/fields.def"
+
+  /// Sets those that are there.
+  void attach(Operands* operands) const;
+};
+
+struct Instance : OperandTensors {
   Attention problem;
-  HostTensor q, k, v, bias, mask;
-  std::vector<float> alibi;
   std::vector<std::int32_t> cu_q, cu_k;
 #define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key;
 #include "base/fields.def"
@@ -34,14 +41,13 @@ Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>
 
 /// 2^(-8 (h + 1) / heads), Press et al. 2022, section 3.
 std::vector<float> usual_slopes(std::int64_t heads);
+/// One number a head, as ALiBi's slopes.
+HostTensor make_head_numbers(const std::vector<float>& values);
 
 /// What one run writes. It is filled with NaN before the run, so that an element that was not written is noticed.
-struct Outputs {
-  HostTensor o, lse, row_max, probabilities;
-
+struct Outputs : OperandTensors {
   /// o_dtype is the problem's type, or f32 for a reference that is not rounded.
   Outputs(const Instance& instance, DType o_dtype, Layout layout = Layout::bshd);
-  void attach(Operands* operands) const;
   void clear()
       const;  ///< fills with zeros instead, for files, since a run leaves rows past the used lengths as they are
 };

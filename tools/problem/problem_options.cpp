@@ -102,26 +102,43 @@ void FeatureOptions::add_to(Command& command) {
     if constexpr (std::is_same_v<decltype(x), float&>) {
       if (&x != &numbers.dropout) command.number(field.option, &x, field.text);
     }
+    if (is_of_heads(field) && field.forward)
+      command.text(field.option, &of_heads[field.key],
+                   std::string(field.text) + ": a .npy file, or auto (2^(-8 h / heads))", "FILE|auto");
   });
-  command.text("--alibi", &alibi, "ALiBi slopes, one a query head: a .npy file, or auto (2^(-8 h / heads))",
-               "FILE|auto");
   command.text("--dropout", &dropout, "Dropout on the probabilities, the same bits on every backend",
                "P[,SEED[,OFFSET]]");
 }
 
 std::vector<const char*> FeatureOptions::names(bool alone) {
-  std::vector<const char*> out{"--causal", "--window", "--align", "--alibi"};
+  std::vector<const char*> out{"--causal", "--window", "--align"};
   const Attention any;
   each_field(any, [&](const Field& field, const auto& x) {
     if (static_cast<const void*>(&x) == &any.score.scale && alone) return;  // linear attention has it too
-    if (field.kind == FieldKind::number) out.push_back(field.option);
+    if (field.kind == FieldKind::number || (is_of_heads(field) && field.forward)) out.push_back(field.option);
   });
   return out;
 }
 
-void FeatureOptions::refuse_slopes_from_a_file() const {
-  if (reads_slopes())
-    throw UsageError{fmt::format("--alibi: \"{}\" is not read here, where no tensors are; write --alibi auto", alibi)};
+std::string FeatureOptions::of_heads_of(const Field& field) const {
+  const auto found = of_heads.find(field.key);
+  return found != of_heads.end() ? found->second : "";
+}
+
+void FeatureOptions::name_files(FileNames* files) const {
+  each_field(Attention{}, [&](const Field& field, const auto&) {
+    const std::string text = of_heads_of(field);
+    if (!text.empty() && text != "auto") files->reads(field.option, text);
+  });
+}
+
+void FeatureOptions::refuse_files() const {
+  each_field(Attention{}, [&](const Field& field, const auto&) {
+    const std::string text = of_heads_of(field);
+    if (!text.empty() && text != "auto")
+      throw UsageError{
+          fmt::format("{0}: \"{1}\" is not read here, where no tensors are; write {0} auto", field.option, text)};
+  });
 }
 
 void FeatureOptions::apply(Attention* problem) const {
@@ -137,13 +154,17 @@ void FeatureOptions::apply(Attention* problem) const {
     problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
     align(align_at, align_at.empty() ? "--window" : "--align", problem);
   } else if (!align_at.empty()) {
-    if (alibi.empty() || causal_given)
+    if (!of_heads.contains("alibi") || of_heads.at("alibi").empty() || causal_given)
       throw UsageError{
           "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
     align(align_at, "--align", problem);
   }
   problem->score = numbers.score;
-  problem->alibi = !alibi.empty();
+  each_field(*problem, [&](const Field& field, auto& x) {
+    if constexpr (std::is_same_v<decltype(x), bool&>) {
+      if (is_of_heads(field) && field.forward) x = !of_heads_of(field).empty();
+    }
+  });
   if (!dropout.empty()) {
     static_cast<void>(rng());  // so that a bad value is refused also where no random number is drawn
     problem->dropout = parse_number<float>(split(dropout)[0], "--dropout", dropout);

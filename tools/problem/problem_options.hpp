@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "base/names.hpp"
 #include "command/command.hpp"
+#include "command/file_names.hpp"
 #include "command/words.hpp"
 #include "falchion/falchion.hpp"
 #include "problem/work.hpp"
@@ -37,18 +41,21 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 /// Which query sees which key, and how a score is made.
 struct FeatureOptions {
   bool causal_given = false;
-  std::string causal, window, align_at, alibi, dropout;
-  Attention numbers{};  // its score
+  std::string causal, window, align_at, dropout;
+  std::map<std::string_view, std::string> of_heads;  // by field, such as alibi: a file, or "auto"
+  Attention numbers{};                               // its score
 
   /// Names of these options, and only of those that no other operation has where `alone` says so.
   static std::vector<const char*> names(bool alone = false);
   void add_to(Command& command);
-  bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
-  /// Where no tensors are read the slopes do not matter, so their file is not read either.
-  void refuse_slopes_from_a_file() const;
+  /// The field's number for each head: empty, "auto", or a file.
+  std::string of_heads_of(const Field& field) const;
+  void name_files(FileNames* files) const;
+  /// Where no tensors are read the numbers of the heads do not matter, so their files are not read either.
+  void refuse_files() const;
   /// Which random numbers --dropout asks for.
   Rng rng() const;
-  /// Fills band, score, dropout and the alibi flag of a problem whose sizes are set.
+  /// Fills band, score, dropout and the flags of numbers a head of a problem whose sizes are set.
   void apply(Attention* problem) const;
 };
 

@@ -211,12 +211,16 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
   load_lengths(*this, &x);
   features.apply(&a);
   x.rng = features.rng();
-  if (a.alibi && features.alibi == "auto") x.alibi = usual_slopes(a.h_q);
-  if (a.alibi && features.alibi != "auto") {
-    x.alibi = read_floats(features.alibi);
-    if (static_cast<std::int64_t>(x.alibi.size()) != a.h_q)
-      throw UsageError{fmt::format("--alibi: {} slopes, there are {} query heads", x.alibi.size(), a.h_q)};
-  }
+  each_field(a, [&](const Field& field, const auto&) {
+    const std::string from = features.of_heads_of(field);
+    if (from.empty()) return;
+    const std::vector<float> numbers = from == "auto" ? usual_slopes(a.h_q) : read_floats(from);
+    if (static_cast<std::int64_t>(numbers.size()) != a.h_q)
+      throw UsageError{fmt::format("{}: {} numbers, there are {} query heads", field.option, numbers.size(), a.h_q)};
+    each_operand(a, Pass::forward, x, [&](const OperandField& of, HostTensor& tensor, bool) {
+      if (of.name == field.key) tensor = make_head_numbers(numbers);
+    });
+  });
   a.bias = !bias.empty();
   a.mask = !mask.empty();
   if (a.bias) x.bias = read_scores(bias, false, !as.empty());

@@ -69,7 +69,7 @@ void Report::print(const Plan& plan, const Samples& time, const RunOptions& opti
 void check_files(const RunOptions& options, const NamedFiles& inputs, const NamedFiles& outputs) {
   FileNames files;
   options.tensors.name_files(&files);
-  if (options.features.reads_slopes()) files.reads("--alibi", options.features.alibi);
+  options.features.name_files(&files);
   for (const auto& [option, path] : inputs) files.reads(option, *path);
   for (const auto& [option, path] : outputs) {
     if (!path->empty() && !ends_with(*path, ".npy") && !ends_with(*path, ".safetensors"))

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "api/operand_list.hpp"
 #include "problem/instance.hpp"
 
 namespace falchion::tools::storm {
@@ -37,16 +38,27 @@ Contents::Shape AttentionInputs::scores(const Broadcast& broadcast) const {
   return shape;
 }
 
+unsigned AttentionInputs::ones_of(const OperandField& of) const {
+  if (&of == operand_named("bias")) return p_.bias.one;
+  if (&of == operand_named("mask")) return p_.mask.one;
+  const bool by_batch = p_.slopes_by_batch && &of == operand_named("alibi");
+  return of.shape == OperandField::head_numbers && !by_batch ? 1 : 0;
+}
+
 void AttentionInputs::lay_out(Image* image) {
-  const auto place = [&](const char* name, DType dtype, const Contents::Shape& shape, bool wanted = true) {
-    return wanted ? image->add(name, dtype, shape, p_.storage_of(name)) : Image::Place{};
-  };
-  q_ = place("q", a_.dtype, {batch_, q_rows_, a_.h_q, a_.d_qk});
-  k_ = place("k", a_.dtype, {batch_, k_rows_, a_.h_k, a_.d_qk});
-  v_ = place("v", a_.dtype, {batch_, k_rows_, a_.h_k, a_.d_v});
-  bias_place_ = place("bias", p_.bias_dtype == DType::f32 ? DType::f32 : a_.dtype, scores(p_.bias), a_.bias);
-  mask_place_ = place("mask", DType::boolean, scores(p_.mask), a_.mask);
-  alibi_place_ = place("alibi", DType::f32, {p_.slopes_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.alibi);
+  Operands rows;  // how many there are of packed sequences
+  rows.q.shape[1] = q_rows_;
+  rows.k.shape[1] = k_rows_;
+  each_input(*this, [&](const OperandField& of, Input& input) {
+    Contents::Shape shape = shape_of(a_, rows, of);
+    for (std::size_t axis = 0; axis < 4; ++axis)
+      if ((ones_of(of) >> axis & 1U) != 0) shape[axis] = 1;
+    const bool f32 =
+        of.type == OperandField::f32 || (of.type == OperandField::f32_or_same && p_.bias_dtype == DType::f32);
+    const DType dtype = of.type == OperandField::boolean ? DType::boolean : f32 ? DType::f32 : a_.dtype;
+    input.place = image->add(of.name, dtype, shape, p_.storage_of(of.name));
+    input.data = Contents(dtype, shape, p_.storage_of(of.name).zero);
+  });
   if (p_.rng_in_memory) rng_at_ = image->add_array("rng.at", 2 * sizeof(std::uint64_t));
   if (a_.packed) {
     cu_q_.data = cumulative(p_.lengths_q);
@@ -59,32 +71,25 @@ void AttentionInputs::lay_out(Image* image) {
 }
 
 void AttentionInputs::fill_scores() {
-  const auto contents = [&](const char* name, const Image::Place& place) {
-    return Contents(place.view.dtype, place.view.shape, p_.storage_of(name).zero);
-  };
-  q_data_ = contents("q", q_);
-  k_data_ = contents("k", k_);
-  v_data_ = contents("v", v_);
-  q_data_.fill_normal(stream(1), p_.data.q);
-  k_data_.fill_normal(stream(2), p_.data.k);
-  v_data_.fill_normal(stream(3), p_.data.v);
+  in_.q.data.fill_normal(stream(1), p_.data.q);
+  in_.k.data.fill_normal(stream(2), p_.data.k);
+  in_.v.data.fill_normal(stream(3), p_.data.v);
   const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
-  if (p_.data.shape == "zero") q_data_.change([](auto, auto, auto, auto, float) { return 0.F; });
+  if (p_.data.shape == "zero") in_.q.data.change([](auto, auto, auto, auto, float) { return 0.F; });
   if (p_.data.shape == "equal")
-    k_data_.change([&](auto i, auto, auto h, auto d, float) { return k_data_.get(i, 0, h, d); });
+    in_.k.data.change([&](auto i, auto, auto h, auto d, float) { return in_.k.data.get(i, 0, h, d); });
   if (p_.data.shape == "rising") {
-    q_data_.change([&](auto, auto, auto, auto d, float x) { return sign(d) * std::abs(x); });
+    in_.q.data.change([&](auto, auto, auto, auto d, float x) { return sign(d) * std::abs(x); });
     const float step = 4 * p_.data.k / static_cast<float>(std::max<std::int64_t>(k_rows_, 1));
-    k_data_.change([&](auto, auto j, auto, auto d, float) { return sign(d) * step * static_cast<float>(j); });
+    in_.k.data.change([&](auto, auto j, auto, auto d, float) { return sign(d) * step * static_cast<float>(j); });
   }
 }
 
 void AttentionInputs::fill_bias() {
-  bias_data_ = Contents(bias_place_.view.dtype, bias_place_.view.shape, p_.storage_of("bias").zero);
-  bias_data_.fill_normal(stream(4), 1);
+  in_.bias.data.fill_normal(stream(4), 1);
   const std::string& kind = p_.data.bias;
   if (kind == "normal") return;
-  bias_data_.change([&](auto b, auto h, auto i, auto j, float x) {
+  in_.bias.data.change([&](auto b, auto h, auto i, auto j, float x) {
     const auto row = static_cast<std::uint64_t>((b * 131 + h) * 4099 + i);
     const std::uint64_t of_row = random_bits(stream(5), row), own = random_bits(of_row, static_cast<std::uint64_t>(j));
     if (kind == "masks") return own % 8 == 0 ? -kInf : x;
@@ -95,9 +100,8 @@ void AttentionInputs::fill_bias() {
 }
 
 void AttentionInputs::fill_mask() {
-  mask_data_ = Contents(DType::boolean, mask_place_.view.shape, p_.storage_of("mask").zero);
   const std::string& kind = p_.data.mask;
-  mask_data_.change([&](auto b, auto h, auto i, auto j, float) {
+  in_.mask.data.change([&](auto b, auto h, auto i, auto j, float) {
     const auto row = static_cast<std::uint64_t>((b * 131 + h) * 4099 + i);
     const std::uint64_t of_row = random_bits(stream(6), row), own = random_bits(of_row, static_cast<std::uint64_t>(j));
     if (kind == "all" || kind == "none") return kind == "all" ? 1.F : 0.F;
@@ -109,7 +113,7 @@ void AttentionInputs::fill_mask() {
 void AttentionInputs::plant() {
   for (const std::string& kind : p_.data.plant) {
     const std::string name = kind.substr(4);
-    Contents* to = name == "q" ? &q_data_ : name == "k" ? &k_data_ : name == "v" ? &v_data_ : nullptr;
+    Contents* to = name == "q" ? &in_.q.data : name == "k" ? &in_.k.data : name == "v" ? &in_.v.data : nullptr;
     if (to == nullptr) continue;  // an operand that only one pass has
     to->plant(random_bits(stream(7), kind.size() * 256 + static_cast<unsigned char>(kind.back())),
               planted_number(kind));
@@ -143,18 +147,19 @@ void AttentionInputs::fill() {
   if (a_.bias) fill_bias();
   if (a_.mask) fill_mask();
   plant();
-  spoil(&q_data_, p_.storage_of("q"), true);
-  spoil(&k_data_, p_.storage_of("k"), false);
-  spoil(&v_data_, p_.storage_of("v"), false);
-  if (a_.alibi) fill_slopes();
+  spoil(&in_.q.data, p_.storage_of("q"), true);
+  spoil(&in_.k.data, p_.storage_of("k"), false);
+  spoil(&in_.v.data, p_.storage_of("v"), false);
+  each_input(*this, [&](const OperandField& of, Input& input) {
+    if (of.shape == OperandField::head_numbers) fill_head_numbers(&input.data, of.name == std::string_view("alibi"));
+  });
 }
 
-/// The usual slopes, or any numbers, some of them 0 or negative.
-void AttentionInputs::fill_slopes() {
-  alibi_data_ = Contents(DType::f32, alibi_place_.view.shape, p_.storage_of("alibi").zero);
+/// The usual slopes; of ALiBi also any numbers, some of them 0 or negative.
+void AttentionInputs::fill_head_numbers(Contents* data, bool any_sign) const {
   const std::vector<float> usual = usual_slopes(a_.h_q);
-  const bool any = stream(8) % 4 == 0;
-  alibi_data_.change([&](auto b, auto, auto h, auto, float) {
+  const bool any = any_sign && stream(8) % 4 == 0;
+  data->change([&](auto b, auto, auto h, auto, float) {
     if (!any) return usual[static_cast<std::size_t>(h)] * static_cast<float>(b + 1);
     return static_cast<float>(static_cast<int>(random_bits(stream(9), static_cast<std::uint64_t>(b * 4099 + h)) % 17) -
                               8) /
@@ -163,12 +168,7 @@ void AttentionInputs::fill_slopes() {
 }
 
 void AttentionInputs::write(std::byte* base) const {
-  q_data_.store(base, q_);
-  k_data_.store(base, k_);
-  v_data_.store(base, v_);
-  if (a_.bias) bias_data_.store(base, bias_place_);
-  if (a_.mask) mask_data_.store(base, mask_place_);
-  if (a_.alibi) alibi_data_.store(base, alibi_place_);
+  each_input(*this, [&](const OperandField&, const Input& input) { input.data.store(base, input.place); });
   const std::uint64_t rng[2] = {stream(10), stream(11)};
   if (p_.rng_in_memory) std::memcpy(base + rng_at_, rng, sizeof rng);
   each_array(*this, [&](const Array& array) {
@@ -178,13 +178,9 @@ void AttentionInputs::write(std::byte* base) const {
 
 Operands AttentionInputs::operands(const std::byte* base) const {
   Operands x;
-  x.q = q_.on(base);
-  x.k = k_.on(base);
-  x.v = v_.on(base);
-  x.bias = bias_place_.on(base);
-  x.mask = mask_place_.on(base);
+#define FALCHION_OPERAND(name, ...) x.name = in_.name.place.on(base);
+#include "base/fields.def"
   const auto lengths = [&](const Array& array) { return reinterpret_cast<const std::int32_t*>(base + array.offset); };
-  x.alibi = alibi_place_.on(base);
   if (a_.packed) {
     x.cu_seqlens_q = lengths(cu_q_);
     x.cu_seqlens_k = lengths(cu_k_);
@@ -199,11 +195,9 @@ Operands AttentionInputs::operands(const std::byte* base) const {
 
 Operands AttentionInputs::reference_operands(const std::byte* base) const {
   Operands x = operands(base);
-  x.q = q_data_.view();
-  x.k = k_data_.view();
-  x.v = v_data_.view();
-  if (a_.bias) x.bias = bias_data_.view();
-  if (a_.alibi) x.alibi = alibi_data_.view();
+#define FALCHION_OPERAND(name, ...) \
+  if (in_.name.place.there && x.name.dtype != DType::boolean) x.name = in_.name.data.view();
+#include "base/fields.def"
   return x;
 }
 

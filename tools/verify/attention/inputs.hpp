@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "falchion/falchion.hpp"
 #include "verify/contents.hpp"
 #include "verify/draw.hpp"
@@ -56,21 +57,37 @@ class AttentionInputs {
 #include "base/fields.def"
   }
 
+  /// f(operand, its input) for each that the problem has; `self` is one of us, const or not.
+  template <class Self, class F>
+  static void each_input(Self& self, const F& f) {
+    each_operand(self.a_, Pass::forward, self.in_, [&](const OperandField& of, auto& input, bool wanted) {
+      if (of.forward == OperandField::reads && wanted) f(of, input);
+    });
+  }
+  /// Along which axes the extent is 1.
+  unsigned ones_of(const OperandField& of) const;
+
   void fill_scores();
   void fill_bias();
   void fill_mask();
-  void fill_slopes();
+  void fill_head_numbers(Contents* data, bool any_sign) const;
   void plant();
 
   const Problem p_;
   const Attention a_;
   std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
-  Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_;
+  struct Input {
+    Image::Place place;
+    Contents data;
+  };
+  struct Inputs {  // those that no pass reads stay empty
+#define FALCHION_OPERAND(name, ...) Input name;
+#include "base/fields.def"
+  } in_;
   std::size_t rng_at_ = 0;
   Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"};
 #define FALCHION_LENGTHS(key, ...) Array key##_{#key};
 #include "base/fields.def"
-  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
 };
 
 }  // namespace falchion::tools::storm

@@ -16,8 +16,6 @@ namespace falchion::tools::storm {
 namespace {
 
 // The values that a key of a problem's text may have.
-constexpr std::string_view kOperands[] = {"q",    "k",    "v",    "o", "lse", "row_max", "probabilities",
-                                          "bias", "mask", "alibi"};
 constexpr std::string_view kScores[] = {"normal", "zero", "rising", "equal"};
 constexpr std::string_view kPlants[] = {"nan_q", "nan_k", "nan_v", "inf_q", "inf_k",
                                         "inf_v", "neg_q", "neg_k", "neg_v"};
@@ -93,7 +91,7 @@ constinit const StormKind kAttentionKind = {
     .make_subject = make_attention_subject,
     .tidy = tidy_attention,
     .require_sound = require_attention,
-    .operands = kOperands,
+    .operands = kOperandsOf<Pass::forward>,
     .scores = kScores,
     .plants = kPlants,
     .simplify = simplify_attention,

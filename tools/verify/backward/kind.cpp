@@ -9,9 +9,6 @@
 namespace falchion::tools::storm {
 namespace {
 
-constexpr std::string_view kOperands[] = {"q",      "k",      "v",      "o",         "lse",
-                                          "bias",   "mask",   "alibi",  "grad_o",    "grad_lse",
-                                          "grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi"};
 constexpr std::string_view kScores[] = {"normal", "zero", "rising", "equal"};
 constexpr std::string_view kPlants[] = {"nan_q",   "nan_k",   "nan_v",      "inf_q",      "inf_k",
                                         "inf_v",   "neg_q",   "neg_k",      "neg_v",      "nan_o",
@@ -58,7 +55,7 @@ constinit const StormKind kAttentionBackwardKind = {
     .make_subject = make_attention_backward_subject,
     .tidy = tidy_backward,
     .require_sound = require_backward,
-    .operands = kOperands,
+    .operands = kOperandsOf<Pass::backward>,
     .scores = kScores,
     .plants = kPlants,
     .simplify = simplify_attention_backward,

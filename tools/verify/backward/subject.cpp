@@ -73,6 +73,7 @@ class AttentionBackwardSubject : public Subject {
   void fill_state();
   void plant();
   void fill_outputs() const;
+  void attach_own(const std::byte* base, Operands* x) const;
   Operands operands(const std::byte* base) const;
   Operands reference_operands() const;
   std::uint64_t stream(std::uint64_t n) const { return inputs_.stream(n); }
@@ -178,26 +179,25 @@ void AttentionBackwardSubject::fill_outputs() const {
   }
 }
 
+void AttentionBackwardSubject::attach_own(const std::byte* base, Operands* x) const {
+  x->o = o_.place.on(base);
+  x->lse = lse_.place.on(base);
+  x->grad_o = grad_o_.place.on(base);
+  x->grad_lse = grad_lse_.place.on(base);
+  for (std::size_t n = 0; n < kGradients; ++n) x->*kOutputs[n] = outputs_[n].on(base);
+}
+
 Operands AttentionBackwardSubject::operands(const std::byte* base) const {
   Operands x = inputs_.operands(base);
-  x.o = o_.place.on(base);
-  x.lse = lse_.place.on(base);
-  x.grad_o = grad_o_.place.on(base);
-  x.grad_lse = grad_lse_.place.on(base);
-  for (std::size_t n = 0; n < kGradients; ++n) x.*kOutputs[n] = outputs_[n].on(base);
+  attach_own(base, &x);
   return x;
 }
 
 /// The same numbers for the definition: dense, in f32. Its outputs are those of the image, which hold what gradients
 /// are added to.
 Operands AttentionBackwardSubject::reference_operands() const {
-  Operands x = operands(image_.data());
-  const Operands inputs = inputs_.reference_operands(image_.data());
-  x.q = inputs.q;
-  x.k = inputs.k;
-  x.v = inputs.v;
-  x.bias = inputs.bias;
-  x.alibi = inputs.alibi;
+  Operands x = inputs_.reference_operands(image_.data());
+  attach_own(image_.data(), &x);
   x.o = o_.data.view();
   x.lse = lse_.data.view();
   x.grad_o = grad_o_.data.view();
