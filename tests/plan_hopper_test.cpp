@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/attention.hpp"
-#include "plan/tiles.hpp"
+#include "plan/constants.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {

@@ -7,10 +7,10 @@
 #include "api/data_of.hpp"
 #include "cpu/levels.hpp"
 #include "plan/attention_launch.hpp"
+#include "plan/constants.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "support/environment.hpp"
 

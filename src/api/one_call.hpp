@@ -17,10 +17,10 @@
 #include "api/validate.hpp"
 #include "cpu/levels.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/constants.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
-#include "plan/tiles.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion {

@@ -8,9 +8,9 @@
 #include "api/operand_list.hpp"
 #include "api/trace.hpp"
 #include "base/size.hpp"
+#include "plan/constants.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion {

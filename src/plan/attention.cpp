@@ -6,9 +6,9 @@
 #include "base/divide.hpp"
 #include "plan/attention.hpp"
 #include "plan/attention_launch.hpp"
+#include "plan/constants.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 
 namespace falchion {

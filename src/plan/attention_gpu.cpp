@@ -7,12 +7,12 @@
 
 #include "base/divide.hpp"
 #include "base/size.hpp"
+#include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
 #include "tiles/attention_forward/halves_workspace.hpp"

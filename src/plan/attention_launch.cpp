@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "plan/attention.hpp"
+#include "plan/constants.hpp"
 #include "plan/launch.hpp"
-#include "plan/tiles.hpp"
 #include "ref/dropout_origin.hpp"
 
 namespace falchion {

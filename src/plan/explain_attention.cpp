@@ -6,11 +6,11 @@
 #include "base/divide.hpp"
 #include "base/fields.hpp"
 #include "plan/attention_launch.hpp"
+#include "plan/constants.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 
 namespace falchion {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/divide.hpp"
+#include "plan/constants.hpp"
 #include "plan/norm.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "tiles/norm/sm80.hpp"
 

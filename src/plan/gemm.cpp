@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "base/divide.hpp"
+#include "plan/constants.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 
 namespace falchion {

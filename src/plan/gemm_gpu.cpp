@@ -9,6 +9,7 @@
 
 #include "base/divide.hpp"
 #include "base/size.hpp"
+#include "plan/constants.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/gemm_gpu_few.hpp"
@@ -16,7 +17,6 @@
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion {

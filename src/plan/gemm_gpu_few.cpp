@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "base/divide.hpp"
+#include "plan/constants.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion {

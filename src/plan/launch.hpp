@@ -8,9 +8,9 @@
 #include "base/size.hpp"
 #include "cpu/threads.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/constants.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 
 namespace falchion {
 

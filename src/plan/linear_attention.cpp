@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "base/divide.hpp"
+#include "plan/constants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "ref/linear_attention.hpp"
 

@@ -7,13 +7,13 @@
 
 #include "base/divide.hpp"
 #include "base/size.hpp"
+#include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion {

@@ -7,10 +7,10 @@
 #include <iterator>
 
 #include "base/divide.hpp"
+#include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
-#include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "tiles/norm/sm80.hpp"
 

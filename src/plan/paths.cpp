@@ -7,9 +7,9 @@
 #include "base/divide.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
+#include "plan/constants.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
-#include "plan/tiles.hpp"
 
 namespace falchion {
 namespace {

@@ -1,4 +1,5 @@
-// src/plan/tiles.hpp: the numbers behind the plan's decisions, in one place. Lengths are numbers of rows or keys.
+// src/plan/constants.hpp: the constants behind the plan's decisions: limits, thresholds, and rates of its cost models.
+// Lengths are numbers of rows or keys.
 #pragma once
 
 #include <cstdint>
