@@ -1,5 +1,5 @@
 // src/sm90/attention_backward/config.hpp: tiles, layouts, barriers and shared memory of Hopper's backward kernels.
-// docs/design/sm90_backward.md says how the tiles were chosen and who waits for whom.
+// docs/design/sm90_backward.md gives the reasons for the tiles and the order of the waits.
 #pragma once
 
 #include <cute/atom/mma_atom.hpp>
@@ -18,8 +18,7 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// What a thread that adds dQ keeps of the head that it is at. It lies in shared memory because the thread has few
-/// registers.
+/// The current head of a thread that adds dQ. It lies in shared memory because the thread has few registers.
 struct BackwardSums {
   float* sums;         // of row 0
   unsigned* turns;     // of row 0
@@ -41,7 +40,7 @@ struct AttentionBackwardConfig {
   static constexpr BackwardTurns kTurns = kTile.turns;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
-  static_assert(kStagesDs == 2, "the consumers find the tile of dS before by stage ^ 1");
+  static_assert(kStagesDs == 2, "the consumers find the previous tile of dS by stage ^ 1");
   static_assert(kKeys == 64 * kConsumers && (kRows == 64 || kRows == 128) && kD % 64 == 0);
 
   // dQ (M, D) is shared by the warpgroups: with 64 rows each makes half of the columns, with 128 rows half of the rows.
@@ -78,12 +77,11 @@ struct AttentionBackwardConfig {
     alignas(1024) float dq[kConsumers][kSizeDq];    // in the order of the registers
     alignas(16) float lse[kStages][kRows], delta[kStages][kRows];
     int row0[kStages];                 // the first row of the tile
-    bool masked[kStages][kConsumers];  // some of its pairs with the keys of a warpgroup do not count
+    bool masked[kStages][kConsumers];  // some pairs of its rows and a warpgroup's keys are masked
     BackwardTile tile;                 // consumers have no registers to spare for it
-    int first;                         // the tile of rows with which this CTA begins each head
+    int first;                         // the first tile of rows that this CTA visits in each head
     BackwardSums to_add[kConsumers];
-    // full: the bytes have come. ready: what counts for nothing has been cleared. empty: each consumer warp has read
-    // it.
+    // full: the bytes have arrived. ready: masked-out lines have been cleared. empty: each consumer warp has read it.
     BarrierOfBytes full_keys, full_rows[kStages];
     Barrier ready_keys, ready_rows[kStages], empty_rows[kStages];
     Barrier full_ds[kStagesDs], empty_ds[kStagesDs];

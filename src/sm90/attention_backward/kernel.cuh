@@ -1,7 +1,7 @@
 // src/sm90/attention_backward/kernel.cuh: the backward pass of softmax attention on Hopper with TMA, wgmma and warp
 // roles. A CTA owns a tile of keys, whose grad_k and grad_v stay in the registers of its two consumer warpgroups, and
-// walks over the tiles of query rows that see them. What is computed is defined in src/ref; this file says in which
-// order. docs/design/sm90_backward.md has the schedule, who waits for whom, and the measurements.
+// walks over the tiles of query rows that see them. ref/ defines the result; this file gives the order of the steps.
+// docs/design/sm90_backward.md has the schedule, the waits between the roles, and the measurements.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -23,7 +23,7 @@ class BackwardConsumer {
   using Element = typename Config::Element;
   using Shared = typename Config::Shared;
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
-  static constexpr int kColumns = kRows == 64 ? 16 : 4;  // of S^T, whose lse or delta a thread holds at a time
+  static constexpr int kColumns = kRows == 64 ? 16 : 4;  // of S^T: a thread holds the lse or delta of so many at a time
   static constexpr bool kReadEarly = kRows == 64;        // with more rows there are not enough registers
 
   FALCHION_DEVICE BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
@@ -32,12 +32,12 @@ class BackwardConsumer {
     count = (t.end - t.begin) * t.heads;
   }
 
-  /// Each step has five products. S is started while dK of the step before still runs, and dQ of the step before runs
-  /// under the arithmetic of this step, so that the tensor cores need not wait for either warpgroup.
+  /// Each step has five products. S starts while dK of the previous step still runs, and dQ of the previous step runs
+  /// under the arithmetic of this step, so that the tensor cores always have work.
   FALCHION_DEVICE void run() {
     clear(rDk);
     clear(rDv);
-    if (count == 0) return store();  // nobody sees these keys
+    if (count == 0) return store();  // no row sees these keys
     shared.ready_keys.wait(0);
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
@@ -50,7 +50,7 @@ class BackwardConsumer {
       float lse[kColumns], delta[kColumns];
       if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
       masked = shared.masked[at.stage][warpgroup];
-      warpgroup_wait<1>();  // the products of the step before; S runs meanwhile
+      warpgroup_wait<1>();  // the products of the previous step; S still runs
       if (step > 0) release(shared.empty_rows[at.stage == 0 ? Config::kStages - 1 : at.stage - 1]);
       start_dp();  // dP^T = V dO^T
       pass_turn<BackwardTurns::starting_scores>();
@@ -61,7 +61,7 @@ class BackwardConsumer {
       pass_turn<BackwardTurns::exponentials>();
       if constexpr (kReadEarly) read(shared.delta[at.stage], delta);
       if (step > 0) wait_ds_before();
-      start_dq();  // dQ = dS K of the step before; in the first step the product of whatever lies there
+      start_dq();  // dQ = dS K of the previous step; in the first step a product of stale data
       wait_multiply<2>(rDp);
       make_ds(delta);  // dS = P (dP - D)
       put_ds();
@@ -163,19 +163,19 @@ class BackwardConsumer {
       to[2 * n + 1] = x.y;
     }
   }
-  /// P = exp2(S unit - lse), rounded. Where a row does not see a key it is 0, whatever the lse is. lse has the numbers
-  /// of the first columns.
+  /// P = exp2(S unit - lse), rounded. Masked pairs get 0, whatever their lse is. lse holds the numbers of the first
+  /// kColumns columns.
   FALCHION_DEVICE void make_p(float (&lse)[kColumns]) {
     if (masked) find_seen(shared.row0[at.stage]);
     make_rounded(p, shared.lse[at.stage], lse, [&](int i, float of_row) { return exp2(fmaf(rS(i), unit, -of_row)); });
   }
-  /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both. dV may
-  /// still be reading the same registers; PTX leaves that undefined even for a read, but no register is written here.
+  /// dS = P (dP - D), rounded. P is the rounded one, since there are no registers for both. dV may still be reading the
+  /// same registers; PTX leaves that undefined even for a read, but no register is written here.
   FALCHION_DEVICE void make_ds(float (&delta)[kColumns]) {
     make_rounded(ds, shared.delta[at.stage], delta,
                  [&](int i, float of_row) { return static_cast<float>(p(i)) * (rDp(i) - of_row); });
   }
-  /// Rounds value(i, number of its row) for each of this thread's pairs; 0 where the row does not see the key.
+  /// Rounds value(i, number of its row) for each of this thread's pairs; masked pairs get 0.
   template <class F>
   FALCHION_DEVICE void make_rounded(Rounded& to, const float* of_rows, float (&numbers)[kColumns], F value) {
     const auto all = [&](auto of_pair) {
@@ -201,7 +201,7 @@ class BackwardConsumer {
               {value(from + i, numbers[i / 4 * 2]), value(from + i + 1, numbers[i / 4 * 2 + 1])});
     }
   }
-  /// A bit for each of this thread's pairs of a key and a row: does the row see the key?
+  /// One bit for each of this thread's pairs of a key and a row: 1 if the row sees the key.
   FALCHION_DEVICE void find_seen(int q0) {
     const BackwardTile& t = shared.tile;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -239,14 +239,15 @@ class BackwardConsumer {
                    : "memory");
     }
   }
-  /// Says that they are there. Between the two stands the start of a product, since the writes take a while.
+  /// Signals that dS is written. The start of a product is placed between the writes and this, to hide their latency.
   FALCHION_DEVICE void publish_ds() {
     publish_to_async();
     __syncwarp();
     release(shared.full_ds[at_ds.stage]);
   }
-  /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it
-  /// makes it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
+  /// Writes this warpgroup's part of dQ, in the order of its registers, and signals the thread that adds it. That
+  /// thread makes it visible to the copy engine (the fence): here the fence would take 200 clocks, in which the tensor
+  /// cores would run dry.
   FALCHION_DEVICE void put_dq(int step) {
     shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
     auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;
@@ -273,7 +274,7 @@ class BackwardConsumer {
   const float unit;  // how much one unit of S is in the exponent of 2
 };
 
-/// The last warpgroup has the loader, the guard, and two warps that add to the sums of grad_q.
+/// The kernel. The last warpgroup has the loader, the guard, and two warps that add to the sums of grad_q.
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,

@@ -1,5 +1,5 @@
-// src/sm90/attention_backward/load.cuh: the warps of Hopper's backward kernel that bring the tiles. One loads them, and
-// one clears rows that count for nothing.
+// src/sm90/attention_backward/load.cuh: the two warps of Hopper's backward kernel that provide the tiles: one loads
+// them, the other clears masked-out rows.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -50,7 +50,7 @@ FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const Backwar
   }
 }
 
-/// Sets line `line` of a tile of kLines lines to 0. A warp.
+/// Sets line `line` of a tile of kLines lines to 0. Called by a whole warp.
 template <int kLines, int kBoxes, class Element>
 FALCHION_DEVICE void clear_line(Element* tile, int line) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -65,9 +65,10 @@ FALCHION_DEVICE Range rows_without_mask(const BackwardTile& t, int warpgroup) {
   return {max(first, std::int64_t{0}), max(past, std::int64_t{0})};
 }
 
-/// The guard, one warp. TMA brings whole tiles: where lengths lie on the device these hold rows of other sequences, and
-/// a row that counts for nothing may hold NaN, which times 0 is NaN. So such lines become 0 before a consumer sees
-/// them. It also tells each consumer whether the tile needs a mask, since consumers have no registers for the answer.
+/// The guard, one warp. TMA loads whole tiles. Where lengths lie on the device, a tile may hold rows of other
+/// sequences, and a row outside its sequence may hold NaN, which times 0 is NaN. So the guard sets such lines to 0
+/// before a consumer reads them. It also stores for each consumer whether the tile needs a mask, since consumers have
+/// no registers to compute that.
 template <class Config>
 FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Config::Shared& shared) {
   const BackwardTile& t = shared.tile;

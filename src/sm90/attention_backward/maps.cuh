@@ -12,9 +12,8 @@ struct BackwardMaps {
   CUtensorMap q, k, v, grad_o;
 };
 
-/// A box has 64 columns of so many rows of q and grad_o, or of so many keys of k and v. Packed sequences lie in one
-/// batch entry. Whoever launches a kernel has keys or rows, so k or q has an address; it stands in for an empty
-/// tensor's.
+/// A box has 64 columns of `rows` rows of q and grad_o, or of `keys` rows of k and v. Packed sequences lie in one batch
+/// entry. A launched kernel has keys or rows, so k or q has an address; the map of an empty tensor gets that one.
 template <class Element>
 cudaError_t make_backward_maps(const AttentionBackwardArgs& a, int rows, int keys, BackwardMaps* maps) {
   constexpr int kBox = 64;

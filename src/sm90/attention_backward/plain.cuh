@@ -1,4 +1,4 @@
-// src/sm90/attention_backward/plain.cuh: the backward variants of kind plain on Hopper, which need nothing but the band
+// src/sm90/attention_backward/plain.cuh: the backward variants of kind plain on Hopper, which apply only the band
 // between the products: full and causal masks, windows, GQA, lengths.
 #pragma once
 
@@ -7,7 +7,8 @@
 
 namespace falchion::sm90 {
 
-/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
+/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and the conversion of the sums
+/// to grad_q.
 template <class Config>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
   int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);

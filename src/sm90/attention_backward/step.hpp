@@ -7,7 +7,7 @@
 namespace falchion::sm90 {
 
 /// The steps of a CTA: for each query head of its K/V head, the tiles of rows that see its keys, downwards from `first`
-/// and then on from the last one. Tile says which ones these are: heads [h, h + heads) and tiles [begin, end).
+/// and then from the last one. A Tile has these ranges: heads [h, h + heads) and tiles [begin, end).
 template <class Tile>
 struct BackwardStep {
   const Tile& t;
@@ -23,11 +23,10 @@ struct BackwardStep {
   }
 };
 
-/// The tile of rows with which a CTA begins, which has number `number` among those of its head. Where sums have a fixed
-/// order that is the last tile. So under a causal band the CTAs of a head begin with the same tile, and those whose
-/// keys come first, which also add first, end last; no CTA then waits long for the one before it. With any_order each
-/// CTA begins two tiles before its neighbour, since it is slow when all CTAs of a head load the same tile, and add to
-/// the same sums, at the same time.
+/// The first tile of rows of CTA `number` of its head. Where sums have a fixed order that is the last tile. So under a
+/// causal band the CTAs of a head begin with the same tile, and those whose keys come first, which also add first, end
+/// last; no CTA then waits long for its predecessor. With any_order each CTA begins two tiles before its neighbour,
+/// since it is slow when all CTAs of a head load the same tile, and add to the same sums, at the same time.
 template <class Tile>
 FALCHION_HD int first_tile(const Tile& t, int number, bool any_order) {
   if (!any_order || t.begin >= t.end) return t.end - 1;

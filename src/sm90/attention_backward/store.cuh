@@ -1,5 +1,5 @@
 // src/sm90/attention_backward/store.cuh: the end of Hopper's backward pass. grad_k and grad_v are stored straight from
-// the registers, and a small kernel makes grad_q of its sums.
+// the registers, and a small kernel turns the sums into grad_q.
 #pragma once
 
 #include "gpu/attention_backward/store.cuh"
@@ -10,8 +10,8 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// grad_q of one tile of rows of one head from the sums, which lie in the order of the registers of those who made
-/// them. A row that counts for nothing gets 0, and so does a tile that sees no key, for which nobody has made a sum.
+/// Turns the sums of one tile of rows of one head into grad_q. The sums lie in the register order of the warpgroups
+/// that made them. A row outside its sequence gets 0, and so does a tile that sees no key, for which there is no sum.
 template <class Config>
 __global__ void __launch_bounds__(128 * Config::kConsumers)
     finish_grad_q(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by) {

@@ -1,5 +1,5 @@
 // src/sm90/attention_backward/sums.cuh: the two warps of Hopper's backward kernel that add the tiles of dQ to the sums
-// of grad_q, in an order that is the same in each run or in any.
+// of grad_q, in a fixed order, or in any order with any_order.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -8,14 +8,14 @@
 
 namespace falchion::sm90 {
 
-/// How many CTAs have added to a tile of sums. This orders nothing.
+/// How many CTAs have added to a tile of sums. A relaxed load: it orders no other access.
 FALCHION_DEVICE unsigned turns_passed(const unsigned* turns) {
   unsigned now;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
   return now;
 }
-/// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers
-/// have what they spill, so there is one only after the wait.
+/// Waits until at least `wanted` CTAs have added to a tile of sums. Each acquire empties the L1, where the spills of
+/// the consumers lie, so there is only one, after the wait.
 FALCHION_DEVICE void wait_for_adders(const unsigned* turns, unsigned wanted) {
   while (turns_passed(turns) < wanted) {}
   unsigned now;
@@ -30,8 +30,8 @@ FALCHION_DEVICE void count_as_added(unsigned* turns) {
 
 /// Adds one warpgroup's part of each tile of dQ to the sums of grad_q, in f32. One thread. The CTAs of a head take
 /// turns, in the order of their keys, so that the bits are the same in each run. The CTA with the first keys stores its
-/// tile instead, so that nobody has to clear the sums. A CTA waits only for CTAs with smaller numbers, which the GPUs
-/// that we know start earlier. With any_order the sums have been cleared, and a CTA adds whenever it has something.
+/// tile instead, so that the sums need not be cleared. A CTA waits only for CTAs with smaller numbers, which all GPUs
+/// known to us start earlier. With any_order the sums have been cleared, and a CTA adds at any time.
 template <class Config>
 FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, int part, typename Config::Shared& shared) {
   if (a.grad_q.data == nullptr) return;
@@ -60,7 +60,8 @@ FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, int part, typename C
       if (place > 0) wait_for_adders(turns, static_cast<unsigned>(place));
     }
     shared.full_dq[part].wait(parity);
-    // What the consumers have written. A fence may lie anywhere between the write and the copy, here after the barrier.
+    // Makes the consumers' writes visible to the copy. A fence may lie anywhere between write and copy, here after the
+    // barrier.
     publish_to_async();
     if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
     if (place == 0 && !a.any_order) {

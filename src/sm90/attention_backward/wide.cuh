@@ -1,8 +1,8 @@
-// src/sm90/attention_backward/wide.cuh: the backward variants on Hopper for head dims above 128, kind wide: as plain,
-// they need nothing but the band between the products. An accumulator of 64 rows takes half of a thread's registers
-// here, so no warpgroup has two of them. Some CTAs own keys and make grad_k and grad_v, others own rows and make
-// grad_q, and both compute S and dP: seven products instead of five. For that no sum passes from CTA to CTA. What is
-// computed is defined in src/ref; docs/design/sm90_backward.md has the schedule and the measurements.
+// src/sm90/attention_backward/wide.cuh: the backward variants on Hopper for head dims above 128, kind wide: like plain,
+// they apply only the band between the products. An accumulator of 64 rows takes half of a thread's registers here, so
+// no warpgroup has two of them. Some CTAs own keys and make grad_k and grad_v, others own rows and make grad_q, and
+// both compute S and dP: seven products instead of five, but no sum passes from CTA to CTA. ref/ defines the result;
+// docs/design/sm90_backward.md has the schedule and the measurements.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -38,12 +38,13 @@ int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream)
   int error = launch_before_backward<typename Config::Element>(a, kLog2e, 0, stream);
   const std::int64_t keys = a.grad_k.data != nullptr ? backward_blocks(a, Owner::keys, 1) : 0;
   const std::int64_t rows = a.grad_q.data != nullptr ? backward_blocks(a, Owner::rows, 1) : 0;
-  if (keys + rows > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are known too late for the plan
+  if (keys + rows > INT32_MAX)
+    return cudaErrorInvalidConfiguration;  // packed lengths are known too late for the plan to check
   if (error != cudaSuccess || keys + rows == 0) return error;
   BackwardMaps maps;
   error = make_backward_maps<typename Config::Element>(a, Config::kLines, Config::kLines, &maps);
   if (error != cudaSuccess) return error;
-  // Nothing is divided by the numbers of a side without blocks, and FastDivmod cannot be made of 0.
+  // A side without blocks is never divided by, but FastDivmod cannot be made of 0.
   const BackwardDivisors by_keys(a, keys > 0 ? Owner::keys : Owner::rows, 1);
   const BackwardDivisors by_rows(a, rows > 0 ? Owner::rows : Owner::keys, 1);
   return launch_kernel<attention_backward<Config>>(static_cast<unsigned>(keys + rows), Config::kThreads,

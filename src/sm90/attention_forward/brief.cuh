@@ -1,6 +1,5 @@
-// src/sm90/attention_forward/brief.cuh: the forward variants of kind brief on Hopper. They do the same as kind plain in
-// shorter tiles, two CTAs on an SM, for grids whose long tiles would leave SMs idle. docs/design/sm90_forward.md has
-// the measurements.
+// src/sm90/attention_forward/brief.cuh: the forward variants of kind brief on Hopper: kind plain in shorter tiles, two
+// CTAs on an SM, for grids whose long tiles would leave SMs idle. docs/design/sm90_forward.md has the measurements.
 #pragma once
 
 #include "sm90/attention_forward/plain.cuh"

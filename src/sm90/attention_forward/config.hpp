@@ -1,5 +1,5 @@
 // src/sm90/attention_forward/config.hpp: tiles, layouts, barriers and shared memory of Hopper's forward kernels.
-// docs/design/sm90_forward.md says how the tiles were chosen and who waits for whom.
+// docs/design/sm90_forward.md gives the reasons for the tiles and the order of the waits.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -21,9 +21,9 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// Which rows of O and LSE a tile has, which is all that the end of the tile needs to know. Each consumer warp keeps a
-/// copy of its own while it looks for its next tile, so that it never holds one record of the ring while it waits for
-/// another.
+/// The rows of O and LSE of a tile: all that the end of the tile needs. Each consumer warp keeps a copy of its own, so
+/// that it can release its record of the ring before it waits for the next one. Holding one record while waiting for
+/// another could deadlock.
 struct RowsRecord {
   int b, h, split, row0, rows;
   Rows q;
@@ -75,7 +75,8 @@ struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(kind, kD_);
   static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
-  // In shared memory a row of Q and K, and one of V, has so many elements: first all high parts, then all low ones.
+  // One row of Q and K (kWidth) and one row of V (kWidthV) in shared memory, in elements: first all high parts, then
+  // all low ones.
   static constexpr int kParts = kTile.parts(), kWidth = kParts * kD, kWidthV = kParts * kDv;
   static constexpr int kColumns = kTile.columns();  // of O, that one product P V makes
   static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
@@ -89,8 +90,8 @@ struct AttentionForwardConfig {
   // K of the next tile of keys is loaded before V of this one, because S of the next tile runs under the softmax of
   // this one. Kind halves has no registers for two tiles at a time.
   static constexpr bool kNextKFirst = kParts == 1;
-  // Under a band the first warpgroup passes over tiles of keys that the last one multiplies. They must fit into the
-  // ring, because that warpgroup gives back K of all of them before V of the first.
+  // Under a band the first warpgroup skips tiles of keys that the last one multiplies. It releases K of all of them
+  // before V of the first, so they must fit into the ring.
   static_assert((kRows - 64 + kKeys - 1) / kKeys <= kStages || kConsumers == 1 || !kNextKFirst);
   static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
@@ -129,7 +130,7 @@ struct AttentionForwardConfig {
     alignas(1024) Element v[kStages][kSizeV];   // (N, D)
     TileRecord tile[kTiles];
     RowsRecord done[4 * kConsumers];  // for each consumer warp, the tile whose O it has yet to store
-    // full: the bytes or the record have come. empty: each consumer warp (and the producer, for a record) has read
+    // full: the bytes or the record have arrived. empty: each consumer warp (and the producer, for a record) has read
     // them.
     cutlass::arch::ClusterTransactionBarrier full_q[kStagesQ], full_k[kStages], full_v[kStages];
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
@@ -151,8 +152,8 @@ struct AttentionForwardConfig {
   using MmaPv = decltype(cute::make_tiled_mma(cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns>,
                                                                          cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
                                               Warpgroups{}));
-  // An accumulator of wgmma m64nN lies in the registers of its 4 warps as one of mma m16n8 would whose 4 warps have 16
-  // rows each, one below the other. So the code for such fragments (softmax, mask, store) works on these too.
+  // The accumulator of wgmma m64nN has the register layout of mma m16n8 with 4 warps of 16 rows each, one below the
+  // other. So the code for such fragments (softmax, mask, store) works on these too.
   using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,
                                    cute::Layout<cute::Shape<cute::Int<4 * kConsumers>, cute::_1, cute::_1>>>;
 };

@@ -1,8 +1,8 @@
 // src/sm90/attention_forward/kernel.cuh: forward softmax attention on Hopper with TMA, wgmma and warp roles, after
-// FlashAttention-3 (arXiv:2407.08608). ref/ defines the result; this file says which step runs when. A scheduler warp
-// works out the tiles, a producer thread loads Q, K and V through rings in shared memory, and each consumer warpgroup
-// owns 64 query rows. docs/design/sm90_forward.md has the schedule, who waits for whom, and the measurements;
-// docs/notation.md explains the letters.
+// FlashAttention-3 (arXiv:2407.08608). ref/ defines the result; this file gives the order of the steps. A scheduler
+// warp works out the tiles, a producer thread loads Q, K and V through rings in shared memory, and each consumer
+// warpgroup owns 64 query rows. docs/design/sm90_forward.md has the schedule, the waits between the roles, and the
+// measurements; docs/notation.md explains the letters.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -34,8 +34,8 @@ class Consumer {
               (Config::kTurns == Turns::without_a_band && a.left < 0 && a.right < 0)) {}
 
   /// Goes through all tiles of this CTA. For each it waits for its first S, walks over the keys, and starts the last
-  /// product P V. Then it gives the record back, waits for the record of the next tile with keys, and for its Q and K,
-  /// and starts its first S. Only then does it wait for O, give V back and store O, while that S is computed.
+  /// product P V. Then it releases the record, waits for the record of the next tile with keys, and for its Q and K,
+  /// and starts its first S. Only then does it wait for O, release V and store O, while that S is computed.
   FALCHION_DEVICE void run() {
     if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first turn goes to warpgroup 0
     bool more = find_tile();
@@ -58,23 +58,23 @@ class Consumer {
   }
 
  private:
-  /// Gives the record back to the scheduler before this warp waits for the next record. Otherwise the two could wait
-  /// for each other for ever, since any number of tiles without keys may come first and the ring has only kTiles
-  /// records. The warp keeps a copy of what it still needs, which says where O goes.
+  /// Releases the record to the scheduler before this warp waits for the next record. Otherwise the two could deadlock,
+  /// since any number of tiles without keys may come first and the ring has only kTiles records. The warp keeps a copy
+  /// of what it still needs: the place of O.
   FALCHION_DEVICE void give_back_tile() {
-    __syncwarp();  // every lane has stored the tile before
+    __syncwarp();  // all lanes have stored the previous tile
     if (threadIdx.x % 32 == 0) done() = shared.tile[at_tile.stage];
     release_tile();
   }
   FALCHION_DEVICE RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
   FALCHION_DEVICE void release_tile() {
-    __syncwarp();  // every lane has read what it needs of the record
+    __syncwarp();  // all lanes have read what they need of the record
     release(shared.empty_tile[at_tile.stage]);
     at_tile.advance();
   }
 
-  /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
-  /// if there are no more tiles.
+  /// Waits for the record of the next tile that has keys, and stores the zeros of tiles without keys on the way.
+  /// Returns false if there are no more tiles.
   FALCHION_DEVICE bool find_tile() {
     for (;;) {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
@@ -89,16 +89,16 @@ class Consumer {
     }
   }
 
-  /// How many of the last tiles of keys this warpgroup passes over because none of its rows sees them: under a band the
-  /// first rows of a tile see less than the last ones. It always visits at least one tile. It passes over none where
-  /// clear_v_past needs all warpgroups at the last tile.
+  /// The number of tiles of keys, at the end of the range, that this warpgroup skips because none of its rows sees
+  /// them: under a band the first rows of a tile see fewer keys than the last ones. It always visits at least one tile,
+  /// and skips none where clear_v_past needs all warpgroups at the last tile.
   FALCHION_DEVICE int count_unseen(const TileRecord& t) const {
     if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
     return t.unseen<kKeys>(by, 64 * (warpgroup + 1));
   }
 
-  /// Goes over the tiles of keys, from the last to the first. At the beginning S of the first of them is there. At the
-  /// end P of the last of them is there, and its product with V is left to the caller.
+  /// Goes over the tiles of keys, from the last to the first. On entry S of the first of them is done. On exit P of the
+  /// last of them is ready, and the caller starts its product with V.
   FALCHION_DEVICE void walk() {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
@@ -108,10 +108,10 @@ class Consumer {
     const Scores scores(a, t, by, coordinates());
     release_k();
     make_first_p(scores, n);
-    // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
+    // The warpgroup releases V of the tiles that it skips, and passes its turns on, since the others wait for both.
     for (; skipped > 0; --skipped) {
       wait_v();
-      __syncwarp();  // every lane has seen that V came; nothing else makes them wait for each other here
+      __syncwarp();  // all lanes see that V has arrived; no other instruction here synchronises the warp
       release(shared.empty_v[at_v.stage]);
       at_v.advance();
       take_turn();
@@ -128,8 +128,8 @@ class Consumer {
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
       make_scores(scores, n);  // -inf where a row does not see a key
-      // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
-      // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
+      // Advance the positions no earlier: ptxas would compute the next stages between take_turn and the first product,
+      // where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance();
       advance_v();
       make_p(scores);  // P = e^(scale S - m); O and l shrink where m rises
@@ -144,7 +144,7 @@ class Consumer {
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// Turns the dot products in S into scores. Keys that a row does not see get -inf.
+  /// Turns the dot products in S into scores. Masked keys get -inf.
   FALCHION_DEVICE void make_scores(const Scores& scores, int n) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
@@ -153,7 +153,7 @@ class Consumer {
     asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
     scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
   }
-  /// P of the first keys of a tile, with which the softmax starts anew.
+  /// P of the first tile of keys, which initialises the softmax (m, l).
   FALCHION_DEVICE void make_first_p(const Scores& scores, int n) {
     make_scores(scores, n);
     softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
@@ -161,10 +161,10 @@ class Consumer {
     make_pairs(0, scores, sums);
     softmax.add(sums);
   }
-  /// P of the next keys from their scores. The first kEarly exponentials are taken while O += P V still runs, whose P
-  /// must stay in its registers until then. The wait for V between them and the wait for O is for the V of these keys.
-  /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential. Where
-  /// kEarly is 0, it comes last.
+  /// P of the next keys from their scores. The first kEarly exponentials are computed while O += P V still runs, whose
+  /// P must stay in its registers until then. The wait for V of these keys is placed between them and the wait for O,
+  /// because its branch keeps ptxas from moving the wait for O up to the first exponential. Where kEarly is 0, the wait
+  /// for V comes last.
   FALCHION_DEVICE void make_p(const Scores& scores) {
     constexpr int kEarly = Config::kEarly;
     TileSums sums;
@@ -199,15 +199,15 @@ class Consumer {
     recast<cutlass::Array<Element, 2>>(p)(i / 2) = cutlass::NumericArrayConverter<Element, float, 2>::convert({x, y});
   }
 
-  /// Starts S of the first keys of a tile, after it has passed over the tiles that the warpgroup does not see. Without
-  /// a tile (more is false) it multiplies whatever lies there: ptxas serialises all products if only some branch starts
-  /// one.
+  /// Starts S of the first keys of a tile, after skipping the tiles that the warpgroup does not see. Without a tile
+  /// (more is false) it multiplies stale data: ptxas serialises all products if a product is started in one branch
+  /// only.
   FALCHION_DEVICE void start_first_s(bool more) {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
       for (int i = 0; i < skipped; ++i) {
-        __syncwarp();  // every lane has seen that K came
+        __syncwarp();  // all lanes see that K has arrived
         release_k();
         wait_k();
       }
@@ -247,8 +247,7 @@ class Consumer {
   }
 
   // Ping-pong (where `turns` is true): the warpgroups take turns in starting products, so that one multiplies while the
-  // others do their softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the
-  // turn to the next warpgroup.
+  // others do their softmax. take_turn waits for the pass_turn of the previous warpgroup.
   FALCHION_DEVICE void take_turn() const {
     if (turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
   }
@@ -281,7 +280,7 @@ class Consumer {
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
   int stage_v = 0;           // the stage whose V the running product reads; at_v is ahead of it from make_p on
-  int skipped = 0;           // how many tiles of keys this warpgroup passes over (count_unseen)
+  int skipped = 0;           // the number of tiles of keys that this warpgroup skips (count_unseen)
   int whole_begin = 0;       // the first tile of keys that needs no mask
   unsigned whole_count = 0;  // how many tiles of keys need none
 
@@ -293,7 +292,7 @@ class Consumer {
 };
 
 /// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers. Consumer_
-/// is what they do: the Consumer above, or that of attention_forward/halves/kernel.cuh.
+/// is their class: Consumer above, or HalvesConsumer of attention_forward/halves/kernel.cuh.
 template <class Config, class Consumer_>
 __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,

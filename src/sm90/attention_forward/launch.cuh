@@ -14,8 +14,8 @@ namespace falchion::sm90 {
 using namespace gpu;
 
 /// The tensor maps of q, k and v. Packed sequences lie in one batch entry. A box of q has the `group` heads that share
-/// a tile of rows. An empty tensor may have no address; its map gets that of o. `a` says what is loaded: for kind
-/// halves these are not the operands of the problem.
+/// a tile of rows. An empty tensor may have no address; its map gets that of o. `a` has the tensors that the kernel
+/// loads: for kind halves the parts, not the operands of the problem.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
@@ -32,14 +32,14 @@ cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   return error;
 }
 
-/// loaded: q, k and v as make_tensor_maps wants them.
+/// loaded: q, k and v for make_tensor_maps.
 template <class Config, class Consumer>
 int launch_attention_forward(const AttentionArgs& a, const AttentionArgs& loaded, void* stream) {
   const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (tiles == 0) return cudaSuccess;
-  // The plan counts packed rows only by a hint, so their tiles may be too many here.
+  // The plan knows packed rows only as a hint, so the real number of tiles may be too large.
   if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-  // A TMA box holds whole groups of heads. The plan takes care of it.
+  // A TMA box holds whole groups of heads; the plan only chooses such groups.
   if (Config::kRows % a.group != 0) return cudaErrorNotSupported;
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(loaded, &maps);

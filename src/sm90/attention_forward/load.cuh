@@ -1,6 +1,6 @@
-// src/sm90/attention_forward/load.cuh: the two roles of softmax attention on Hopper that compute no attention: the
-// scheduler warp works out which tiles the CTA has, and the producer thread loads Q, K and V of each into shared
-// memory. The consumers of kernel.cuh take both from there.
+// src/sm90/attention_forward/load.cuh: the two roles of softmax attention on Hopper that feed the consumers of
+// kernel.cuh: the scheduler warp works out the tiles of the CTA, and the producer thread loads Q, K and V of each into
+// shared memory.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -27,8 +27,8 @@ FALCHION_DEVICE int grid_size() {
 
 static_assert(sizeof(TileCounter) == gpu::kTileCounterBytes);
 
-/// The places of this CTA's tiles in the order of the schedule. The first one is its own number. After that each CTA
-/// draws from a counter, where there is one, and otherwise takes every gridDim.x-th place.
+/// The places of this CTA's tiles in the order of the schedule. The first place is the CTA's index. After that each CTA
+/// draws from a counter, if there is one; otherwise it takes every gridDim.x-th place.
 class Places {
  public:
   FALCHION_DEVICE Places(const AttentionArgs& a, const Schedule& schedule, std::uint64_t launch)
@@ -36,7 +36,7 @@ class Places {
         draw_(static_cast<TileCounter*>(a.counter), launch, static_cast<std::uint32_t>(schedule.items)) {
     if (counted_ && threadIdx.x % 32 == 0) draw_.open();
   }
-  /// To be called by a whole warp. The sum is unsigned, because past the last place it may exceed an int.
+  /// A whole warp must call it. The sum is unsigned, because past the last place it may exceed an int.
   FALCHION_DEVICE std::uint32_t next() {
     const auto ctas = static_cast<std::uint32_t>(grid_size());
     if (counted_ && place_ != kNothingYet) {
@@ -54,10 +54,10 @@ class Places {
   TileDraw draw_;
 };
 
-/// The scheduler, one warp. It works out which tiles this CTA has and writes a record of each for the producer and the
-/// consumers. It writes first the rows and then the keys, and says so (full_tile). The last record says that there are
-/// no more tiles. Before it looks for the next tile it waits until the producer wants one: a CTA that drew its tiles
-/// earlier would keep a long one waiting while others have nothing left to do.
+/// The scheduler, one warp. It works out the tiles of this CTA and writes a record of each for the producer and the
+/// consumers: first the rows and then the keys, and then it signals full_tile. The last record means that there are no
+/// more tiles. Before it works out the next tile it waits until the producer wants one (`wanted`): a CTA that drew its
+/// tiles earlier would hold back a long one while other CTAs are idle.
 template <class Config>
 FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
                                 std::uint64_t launch, typename Config::Shared& shared) {
@@ -69,8 +69,8 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
   for (bool more = true; more;) {
     const std::uint32_t place = places.next();
     more = place < static_cast<std::uint32_t>(schedule.items);
-    // Hides that `now` is the same for each tile. Otherwise the compiler computes what depends on the arguments alone
-    // once and keeps it in registers, of which this warp has few.
+    // Hides that `now` is the same for each tile. Otherwise the compiler computes everything that depends on the
+    // arguments alone before the loop and keeps it in registers, of which this warp has few.
     const AttentionArgs* now = &a;
     asm volatile("" : "+l"(now));
     const int item = more ? schedule.at(static_cast<int>(place)) : 0;
@@ -78,7 +78,7 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
     if (more && rows.row0 >= rows.rows) continue;
     TileRecord& tile = shared.tile[at.stage];
     shared.empty_tile[at.stage].wait(at.parity ^ 1);
-    __syncwarp();  // every lane has seen that the record is free
+    __syncwarp();  // all lanes see that the record is free
     if (leader) {
       tile.write_rows(rows);
       asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
@@ -90,16 +90,16 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
     }
     at.advance();
     if (more) shared.wanted.wait(wanted);
-    __syncwarp();  // no lane may fall two rounds behind, where it would wait for the other parity
+    __syncwarp();  // no lane may fall two rounds behind: the parity would be the same again, and it would wait for ever
     wanted ^= 1;
   }
 }
 
 /// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
 /// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
-/// empty_k, empty_v) and gives the record back at last. When only kNear tiles of keys are left to load, it wants the
-/// next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one where the
-/// consumers need S of the next tile first (kNextKFirst).
+/// empty_k, empty_v) and releases the record at the end. When only kNear tiles of keys are left to load, it requests
+/// the next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one where
+/// the consumers need S of the next tile first (kNextKFirst).
 template <class Config>
 FALCHION_DEVICE void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
   constexpr int kKeys = Config::kKeys, kNear = Tile::kNear;

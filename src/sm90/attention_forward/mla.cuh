@@ -1,6 +1,6 @@
-// src/sm90/attention_forward/mla.cuh: the forward variants of kind mla on Hopper. They do the same as kind plain, for
-// d_qk up to 192 with d_v up to 128, as prefill of multi-head latent attention needs it (DeepSeek-V2,
-// arXiv:2405.04434). docs/design/sm90_forward.md describes the kernel.
+// src/sm90/attention_forward/mla.cuh: the forward variants of kind mla on Hopper: kind plain for d_qk up to 192 with
+// d_v up to 128, the shape of prefill in multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
+// docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
 #include "sm90/attention_forward/plain.cuh"

@@ -1,5 +1,5 @@
 // src/sm90/attention_forward/plain.cuh: the forward variants of kind plain on Hopper. Between the two products they
-// need nothing but the band, and the scale is folded into the exponent. They take full and causal masks, windows, GQA,
+// apply only the band, and the scale is folded into the exponent. They accept full and causal masks, windows, GQA,
 // lengths, splits and LSE. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
@@ -11,15 +11,15 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// What the kernel asks about scores where S needs only its scale: S itself is left as it is.
+/// The kernel's interface to scores, for scores that are S times a scale: S stays as it is.
 struct PlainScores {
   const AttentionArgs& a;
-  const float unit;  // how much one unit of S is in the exponent of 2: scale * log2(e)
+  const float unit;  // one unit of S in the exponent of 2: scale * log2(e)
 
   template <class Coordinates>
   FALCHION_DEVICE PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
       : a(a), unit(a.scale * kLog2e) {}
-  /// How much one unit of S is in the exponent of e.
+  /// One unit of S in the exponent of e.
   static FALCHION_DEVICE float nats(const AttentionArgs& a) { return a.scale; }
 
   template <class S, class Coordinates>

@@ -1,5 +1,5 @@
-// src/sm90/attention_forward/schedule.hpp: in which order the tiles of query rows are worked on by Hopper's forward
-// kernel. docs/design/sm90_forward.md has the orders that were tried.
+// src/sm90/attention_forward/schedule.hpp: the order of the tiles of query rows in Hopper's forward kernel.
+// docs/design/sm90_forward.md has the orders that were tried.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace falchion::sm90 {
 /// An item is one tile of rows: item x = column * tiles + tile. A column is a head (or one part of its keys, where they
 /// are split). The first tile of a column has its last rows, which see the most keys under a causal band.
 ///
-/// Items are worked on in order of their places. Without sections the place of an item is its own number. With
+/// Items are processed in order of their places. Without sections the place of an item is its own number. With
 /// sections, which are columns side by side, all first tiles of a section come before all its second tiles, and so on.
 /// So the longest tiles of a section come first and the shortest come last, and at the end of the grid every CTA has
 /// something short to do. (In a packed batch a column has the last sequence first, and each from its last rows on.) A
-/// section is as large as its K and V fit into the L2 together. The last section also takes the columns that would be
-/// left after it, and as many more as a wider section may have, so that there are more tiles to choose from at the end.
+/// section has as many columns as have their K and V in the L2 together. The last section also takes the columns that
+/// would be left over, and some more (up to Width::most), so that there are more tiles to balance the end with.
 struct Schedule {
-  /// How many columns stand side by side; 0: no sections.
+  /// The width of sections in columns; 0: no sections.
   struct Width {
     std::int64_t section = 0;  // in each section but the last one
     std::int64_t most = 0;     // in the last one, at most; it is not below `section`

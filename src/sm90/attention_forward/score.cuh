@@ -11,7 +11,7 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// What the kernel asks about scores where softcap or ALiBi changes them.
+/// The kernel's interface to scores, for scores with softcap or ALiBi.
 template <class Element>
 struct Scores {
   static constexpr float unit = kLog2e;  // S is a final score by then, in the exponent of e

@@ -1,6 +1,5 @@
-// src/sm90/attention_forward/store.cuh: what a consumer warpgroup does at the end of a tile: it stores O / l and the
-// LSE, or one part of them where the keys are split. docs/design/sm90_forward.md has the measurements of other ways to
-// do it.
+// src/sm90/attention_forward/store.cuh: the end of a tile for a consumer warpgroup: it stores O / l and the LSE, or one
+// part of them where the keys are split. docs/design/sm90_forward.md has the measurements of other ways to store.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -12,9 +11,9 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// Stores O straight from the registers, so that nobody waits for shared memory. In an atom of the accumulator a quad
-/// of lanes has 8 columns of a row, two in each lane. Of 4 such atoms the lanes exchange their columns, so that each
-/// lane has all 8 columns of one atom and writes them as 16 bytes.
+/// Stores O straight from the registers, without a trip through shared memory. In an atom of the accumulator a quad of
+/// lanes has 8 columns of a row, two in each lane. The lanes exchange the columns of 4 such atoms, so that each lane
+/// has all 8 columns of one atom and writes them as 16 bytes.
 template <class Element, class Output, class Coordinates>
 FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O, const Coordinates& cO) {
   using Pair = cutlass::Array<Element, 2>;
@@ -39,8 +38,8 @@ FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, con
   }
 }
 
-/// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
-/// them for the kernel that combines the parts. nats: how much one unit of S is in the exponent of e.
+/// Divides O by l and stores O and, if requested, the LSE. Where the keys are split it stores this part of them for the
+/// kernel that combines the parts. nats: one unit of S in the exponent of e.
 template <class Config, class Softmax, class Output>
 FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax, float nats,
                                 Output& rO) {
@@ -67,7 +66,7 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     store_o<typename Config::Element>(a, t, O, cO);
 }
 
-/// Stores what rows get that see no key: O = 0 and LSE = -inf.
+/// Stores the result of rows that see no key: O = 0 and LSE = -inf.
 template <class Config>
 FALCHION_DEVICE void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});

@@ -1,5 +1,5 @@
-// src/sm90/gemm/bytes.cuh: the variants of kind `bytes`, for e4m3 and i8. Both operands lie along k, since wgmma takes
-// bytes no other way.
+// src/sm90/gemm/bytes.cuh: the variants of kind `bytes`, for e4m3 and i8. Both operands must be contiguous along k,
+// since wgmma accepts 8-bit operands no other way.
 #pragma once
 
 #include "sm90/gemm/kernel.cuh"

@@ -16,7 +16,7 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using e4m3 = cutlass::float_e4m3_t;
 using i8 = std::int8_t;
-/// A CTA has kRows of the rows of a tile, and all its columns. A block of k is 128 bytes long.
+/// A CTA has kRows rows of a tile, and all its columns. A block of k is 128 bytes.
 template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
 struct GemmConfig {
   using Element = Element_;
@@ -28,8 +28,8 @@ struct GemmConfig {
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   using Sum = std::conditional_t<std::is_same_v<Element, i8>, std::int32_t, float>;
   static constexpr bool kPromoted = std::is_same_v<Element, e4m3>;  // the sum of each block of k is added in f32
-  static constexpr bool kBoxed = sizeof(Element) == 2;  // D may have the type of A, and go through boxes of TMA
-  // Rows of B of one box. The CTAs of a cluster load the boxes in turns, for all of them.
+  static constexpr bool kBoxed = sizeof(Element) == 2;  // D may have the type of A, and be stored through TMA boxes
+  // Rows of B in one box. Each CTA of a cluster loads some of the boxes, by multicast to all.
   static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
   static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
 
@@ -45,7 +45,7 @@ struct GemmConfig {
     alignas(1024) Element b[kStages][kColumns * kDepth];
     alignas(1024) unsigned char out[4 * kConsumers][GemmTiles::kOutBytes];
     float bias[kConsumers][kColumns];
-    // full: the bytes have come. empty: each consumer warpgroup of each CTA of the cluster has read them.
+    // full: the bytes have arrived. empty: each consumer warpgroup of each CTA of the cluster has read them.
     cutlass::arch::ClusterTransactionBarrier full[kStages];
     cutlass::arch::ClusterBarrier empty[kStages];
   };

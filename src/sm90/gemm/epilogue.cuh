@@ -1,7 +1,6 @@
-// src/sm90/gemm/epilogue.cuh: what follows the sums of a GEMM, in the registers where they lie: alpha, biases, C,
-// activation and residual, each a step over all sums of a warpgroup. Biases are asked for before the products of a
-// tile, and C and the residual come through the ring, after the last block of k, so that nobody waits for memory
-// afterwards.
+// src/sm90/gemm/epilogue.cuh: the epilogue of a GEMM, on the sums in registers: alpha, biases, C, activation and
+// residual, each a step over all sums of a warpgroup. Loads of biases are issued before the products of a tile, and C
+// and the residual come through the ring, after the last block of k, so that the epilogue does not wait for memory.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -11,9 +10,9 @@
 
 namespace falchion::sm90 {
 
-/// The sums of a lane are two columns, 2 (lane % 4) and the next, of each atom of 8 columns, in two rows that are 8
-/// apart: number 4 atom + 2 row + column. f(at, half, column) for each pair of columns: its place, which of the two
-/// rows, its first column.
+/// A lane has two columns, 2 (lane % 4) and the next, of each atom of 8 columns, in two rows that are 8 apart. Their
+/// sums have number 4 atom + 2 row + column. Calls f(at, half, column) for each pair of columns: its number, which of
+/// the two rows, and its first column.
 template <int kColumns, class F>
 FALCHION_DEVICE void each_pair(F f) {
   CUTE_UNROLL
@@ -30,7 +29,7 @@ class TileBiases {
  public:
   using Element = typename Config::Element;
 
-  /// Before the products of the tile. wanted: add() will be called.
+  /// Call it before the products of the tile. wanted: add() will be called.
   FALCHION_DEVICE TileBiases(const GemmArgs& a, const GemmTile& t, int warpgroup, bool wanted) : a_(a) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     CUTE_UNROLL
@@ -60,7 +59,7 @@ class TileBiases {
       });
       return;
     }
-    sync_threads<128>(1 + warpgroup);  // nobody reads those of the tile before any more
+    sync_threads<128>(1 + warpgroup);  // all threads have read the biases of the previous tile
     CUTE_UNROLL
     for (int i = 0; i < kOfColumns; ++i) {
       const int column = static_cast<int>(threadIdx.x) % 128 + 128 * i;
@@ -85,8 +84,8 @@ class TileBiases {
   float of_columns_[kOfColumns], of_rows_[2];
 };
 
-/// sums += by x for 128 columns, or those that are left, of C or the residual: one stage of the ring, where the first
-/// 64 lie in place of A and the others in place of B.
+/// sums += by x for up to 128 columns of C or the residual: one stage of the ring, where the first 64 columns lie in
+/// the place of A and the others in that of B.
 template <class Config, int kFirst, class Sums>
 FALCHION_DEVICE void add_stage(typename Config::Shared& shared, int stage, int warpgroup, float by, Sums& sums) {
   using gpu::LaneBlocks;
@@ -108,15 +107,15 @@ FALCHION_DEVICE void add_stage(typename Config::Shared& shared, int stage, int w
   }
 }
 
-/// sums += by x, where x is C or the residual, which begins in the ring at `at`. half: with swiglu half of the columns
-/// are those of D.
+/// sums += by x, where x is C or the residual, which begins at stage `at` of the ring. half: with swiglu D has only
+/// half of the columns.
 template <class Config, class Sums, class Release>
 FALCHION_DEVICE void add_addend(typename Config::Shared& shared, RingPosition<Config::kStages>& at, int warpgroup,
                                 bool half, float by, Sums& sums, const Release& release) {
   const auto add = [&](auto first) {
     shared.full[at.stage].wait(at.parity);
     add_stage<Config, first>(shared, at.stage, warpgroup, by, sums);
-    sync_threads<128>(1 + warpgroup);  // all warps have read it
+    sync_threads<128>(1 + warpgroup);  // all warps have read the stage
     release(at.stage);
     at.advance();
   };
@@ -125,12 +124,12 @@ FALCHION_DEVICE void add_addend(typename Config::Shared& shared, RingPosition<Co
     if (!half) add(Int<128>{});
 }
 
-/// D in place of the sums: activation(alpha sums + beta C + bias) + R. With swiglu its columns are the first half.
+/// Turns the sums into D: activation(alpha sums + beta C + bias) + R. With swiglu the columns of D are the first half.
 template <class Config, class Sums, class Release>
 FALCHION_DEVICE void finish(const GemmArgs& a, typename Config::Shared& shared, int warpgroup,
                             const TileBiases<Config>& biases, RingPosition<Config::kStages>& at, Sums& sums,
                             const Release& release) {
-  constexpr int kCount = Config::kColumns / 2;  // of a lane
+  constexpr int kCount = Config::kColumns / 2;  // sums of a lane
   const bool pairs = a.activation == GemmActivation::swiglu;
   biases.add(shared.bias[warpgroup], warpgroup, sums);
   if (a.c.data != nullptr) add_addend<Config>(shared, at, warpgroup, pairs, a.beta, sums, release);

@@ -1,7 +1,7 @@
 // src/sm90/gemm/kernel.cuh: the GEMM kernel of Hopper, with TMA, wgmma and warp roles. A cluster of CTAs walks over
 // tiles of D, of which each CTA has some rows; a producer thread in each loads blocks of k into a ring of stages, and
-// consumer warpgroups of 64 rows sum them up. While they store a tile, the producer loads blocks of the next one. What
-// was measured is in docs/design/gemm.md.
+// consumer warpgroups of 64 rows sum them up. While they store a tile, the producer loads blocks of the next one.
+// docs/design/gemm.md has the measurements.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -16,8 +16,8 @@
 
 namespace falchion::sm90 {
 
-/// sums = the products of the blocks of k of a tile, from stage `at` of the ring on. release(stage) says that this
-/// warpgroup has read it: while one block is multiplied, the next one is already asked for.
+/// sums = the products of the blocks of k of a tile, from stage `at` of the ring on. release(stage): this warpgroup has
+/// read that stage. Each product is started before the previous one is waited for.
 template <class Config, class A, class B, class Sums, class Release>
 FALCHION_DEVICE void add_products(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
                                   RingPosition<Config::kStages>& at, Sums& sums, const Release& release) {
@@ -25,12 +25,12 @@ FALCHION_DEVICE void add_products(const GemmTile& t, typename Config::Shared& sh
   const auto blocks = static_cast<int>((t.k1 - t.k0 + Config::kDepth - 1) / Config::kDepth);
   if (blocks <= 0) return clear(sums);
   shared.full[at.stage].wait(at.parity);
-  start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+  start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);  // sums = A B^T
   for (int block = 1; block < blocks; ++block) {
     const int before = at.stage;
     at.advance();
     shared.full[at.stage].wait(at.parity);
-    start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+    start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);  // sums += A B^T
     wait_multiply<1>(sums);
     release(before);
   }
@@ -50,7 +50,7 @@ FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename C
   const auto rB = slice.partition_fragment_B(sB);  // (1, 1, steps of K, stages)
   auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N)
   const unsigned thread = threadIdx.x % 128;
-  // A thread for each CTA of the cluster says there that this warpgroup has read a stage.
+  // One thread for each CTA of the cluster signals there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
 
   RingPosition<Config::kStages> at;
@@ -61,7 +61,7 @@ FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename C
       add_promoted<Config>(t, shared, rA, rB, at, sums, release);
     else
       add_products<Config>(t, shared, rA, rB, at, sums, release);
-    auto numbers = recast<float>(sums);  // of i8 the bits of the sums
+    auto numbers = recast<float>(sums);  // for i8 the bits of the i32 sums
     if (t.part >= 0) {
       store_part<Config>(a, t, warpgroup, numbers);
       continue;
@@ -98,7 +98,7 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
     cutlass::arch::fence_barrier_init();
   }
   cute::cluster_arrive_relaxed();
-  cute::cluster_wait();  // the barriers of all CTAs of the cluster are there
+  cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
@@ -108,7 +108,7 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
     consume<Config>(a, maps, shared, warpgroup);
   }
   __syncwarp();
-  // A CTA must not end before the others have said that they read what it loaded for them.
+  // A CTA must not end before the others have signalled that they read what it loaded for them.
   cute::cluster_arrive();
   cute::cluster_wait();
 }
@@ -144,7 +144,7 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   return gpu::launch_gemm_combine<Element>(a, Config::kRows * Config::kCluster, stream);
 }
 
-/// The kernel of that kind for how the operands lie.
+/// Launches the kernel of that kind for the operands' layouts.
 template <class Element, GemmKind kind>
 int launch_gemm_as_it_lies(const GemmArgs& a, void* stream) {
   constexpr auto k = Major::k, rows = Major::rows;

@@ -1,4 +1,4 @@
-// src/sm90/gemm/load.cuh: which tiles a cluster has, and the producer, which loads their blocks of k.
+// src/sm90/gemm/load.cuh: the tiles of a cluster, and the producer, which loads their blocks of k.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -15,7 +15,7 @@ struct GemmMaps {
   CUtensorMap a, b, d, c, residual;
 };
 
-/// Where a column of D lies on the two axes that n is cut into.
+/// The position of a column of D on the two axes of which n may consist.
 struct ColumnOfD {
   int n2, n1;
   FALCHION_DEVICE ColumnOfD(const GemmArgs& a, std::int64_t column)
@@ -23,7 +23,7 @@ struct ColumnOfD {
         n1(static_cast<int>(column) - n2 * static_cast<int>(a.n1)) {}
 };
 
-/// The tiles of this CTA's cluster, every so many: as many clusters run as fit on the device.
+/// The tiles of this CTA's cluster: every n-th one of n clusters, which are as many as fit on the device.
 template <class Config>
 class GemmTilesOfCluster {
  public:
@@ -33,7 +33,7 @@ class GemmTilesOfCluster {
         id_(blockIdx.x / Config::kCluster),
         end_(static_cast<std::uint32_t>(gpu::GemmPiece::count(a))) {}
   FALCHION_DEVICE bool more() const { return id_ < end_; }
-  /// The part of the tile that is this CTA's.
+  /// This CTA's part of the next tile.
   FALCHION_DEVICE GemmTile next() {
     const bool pairs = a_.activation == GemmActivation::swiglu;
     GemmTile t(a_, gpu::GemmPiece::of(a_, id_), Config::kRows * Config::kCluster,
@@ -51,7 +51,7 @@ class GemmTilesOfCluster {
   const std::uint32_t end_;
 };
 
-/// Asks for kLines rows of an operand from `row` on, for a block of k.
+/// Issues the loads of kLines rows of an operand from `row` on, for a block of k.
 template <Major kMajor, int kLines, class Load, class Element>
 FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2, int batch) {
   if constexpr (kMajor == Major::k) {
@@ -62,8 +62,8 @@ FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2,
   }
 }
 
-/// Asks for C or the residual of a tile, after its blocks of k: 128 columns are a stage, the first 64 of them where A
-/// lies and the others where B does.
+/// Issues the loads of C or the residual of a tile, after its blocks of k: 128 columns fill a stage, the first 64 in
+/// the place of A and the others in that of B.
 template <class Config>
 FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const View& x, const CUtensorMap& map,
                                  typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
@@ -76,7 +76,7 @@ FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const Vie
     auto& full = shared.full[at.stage];
     full.arrive_and_expect_tx(count * sizeof(shared.a[0]));
     for (int i = 0; i < count; ++i) {
-      // Nobody reads a box beyond n. The first one stands in for it, since the bytes of both are waited for.
+      // A box beyond n is never read. The first box is loaded in its place, since the barrier counts the bytes of both.
       const std::int64_t column = t.column0 + 64 * (box + i);
       const ColumnOfD of(a, column < a.n ? column : 0);
       cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadOnce,
@@ -87,9 +87,9 @@ FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const Vie
   }
 }
 
-/// The producer, one thread. It loads its own rows of A, and of the rows of B, which all CTAs of the cluster need, its
-/// share for all of them. With swiglu the first half of a tile of B are gates and the second half the rows of "up" that
-/// belong to them, and no box has rows of both.
+/// The producer, one thread. It loads its own rows of A, and its share of the rows of B by multicast to all CTAs of the
+/// cluster. With swiglu the first half of a tile of B are gates and the second half the matching rows of "up", and no
+/// box has rows of both.
 template <class Config>
 FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared) {
   constexpr auto kEveryCta = static_cast<std::uint16_t>((1 << Config::kCluster) - 1);

@@ -1,5 +1,5 @@
-// src/sm90/gemm/medium.cuh: the variants of kind `medium`: kind `wide` with tiles of 192 columns, for problems whose
-// last wave of wider ones would leave much of the device idle.
+// src/sm90/gemm/medium.cuh: the variants of kind `medium`: kind `wide` with tiles of 192 columns, for problems where
+// the last wave of wider tiles would leave much of the device idle.
 #pragma once
 
 #include "sm90/gemm/kernel.cuh"

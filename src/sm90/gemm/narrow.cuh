@@ -1,5 +1,5 @@
 // src/sm90/gemm/narrow.cuh: the variants of kind `narrow`: kind `wide` with tiles of 64 columns, for problems so small
-// that wider ones would leave most of the device idle: 1024 x 1024 are 64 CTAs of 128 columns, and 128 of 64.
+// that wider tiles would leave most SMs idle: 1024 x 1024 is 64 CTAs with tiles of 128 columns, and 128 with 64.
 #pragma once
 
 #include "sm90/gemm/kernel.cuh"

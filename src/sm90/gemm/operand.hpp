@@ -1,7 +1,7 @@
-// src/sm90/gemm/operand.hpp: how the operands of Hopper's GEMM kernels lie in the stages of shared memory. A stage has
-// one block of k of both. A box of TMA is 128 bytes wide. Where an operand lies along k, a tile is one box of all its
-// rows; where it lies along its rows, it is boxes of 64 rows with a line for each k. The 16-byte chunk c of line l lies
-// at c ^ (l % 8), and wgmma reads both without conflicts.
+// src/sm90/gemm/operand.hpp: the layouts of the operands of Hopper's GEMM kernels in the stages of shared memory. A
+// stage has one block of k of both. A TMA box is 128 bytes wide. An operand that is contiguous along k has one box of
+// all rows of a tile; one that is contiguous along its rows has boxes of 64 rows with a line for each k. The 16-byte
+// chunk c of line l lies at c ^ (l % 8), and wgmma reads both without bank conflicts.
 #pragma once
 
 #include <type_traits>

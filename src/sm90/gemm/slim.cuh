@@ -1,5 +1,5 @@
-// src/sm90/gemm/slim.cuh: the variants of kind `slim`: kind `wide` with tiles of 128 columns, for small problems and
-// narrow ones: more CTAs, each with less to do.
+// src/sm90/gemm/slim.cuh: the variants of kind `slim`: kind `wide` with tiles of 128 columns, for small or narrow
+// problems, which need more CTAs with less work each.
 #pragma once
 
 #include "sm90/gemm/kernel.cuh"

@@ -1,5 +1,5 @@
-// src/sm90/gemm/store.cuh: what a consumer warpgroup of a GEMM does at the end of a tile: it turns its 64 rows of sums
-// into D, or stores them as a part of the sums where k is split.
+// src/sm90/gemm/store.cuh: the end of a tile of a GEMM for a consumer warpgroup: it turns its 64 rows of sums into D,
+// or stores them as a part of the sums where k is split.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,9 +10,9 @@
 
 namespace falchion::sm90 {
 
-/// Stores D where TMA can. A warp rounds 64 columns of its 16 rows, they go to shared memory, and TMA stores them from
-/// there while the next ones are rounded. There is room for two such boxes, and no warp waits for another. With swiglu
-/// the columns of D are the first half.
+/// Stores D by TMA. A warp rounds 64 columns of its 16 rows into shared memory, and TMA stores them from there while
+/// the next ones are rounded. Each warp has room for two such boxes and waits for no other warp. With swiglu the
+/// columns of D are the first half.
 template <class Config, class Fragment>
 FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
                                  typename Config::Shared& shared, int warpgroup, float by, const Fragment& sums) {
@@ -26,8 +26,8 @@ FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const Gem
   CUTE_UNROLL
   for (int box = 0; box < kBoxes; ++box) {
     if (pairs && box >= kBoxes / 2) break;
-    // The box before the last one has been read. The first of a tile waits for both, since the last tile may have ended
-    // with a box in the same place.
+    // Wait until TMA has read the box before the last one. The first box of a tile waits for both, since the previous
+    // tile may have ended with a box in the same place.
     if (lane == 0) box == 0 ? cute::tma_store_wait<0>() : cute::tma_store_wait<1>();
     __syncwarp();
     unsigned char* const to = shared.out[warp] + box % 2 * kBytes;
@@ -52,7 +52,7 @@ FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const Gem
   }
 }
 
-/// The sums of a part of k, as they are.
+/// Stores the sums of a part of k, unchanged.
 template <class Config, class Fragment>
 FALCHION_DEVICE void store_part(const GemmArgs& a, const GemmTile& t, int warpgroup, const Fragment& sums) {
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
@@ -67,8 +67,8 @@ FALCHION_DEVICE void store_part(const GemmArgs& a, const GemmTile& t, int warpgr
   }
 }
 
-/// The sums of 64 columns of a warp's 16 rows, in shared memory, so that each lane gets four neighbouring columns. With
-/// swiglu they are 32 gates and the 32 of "up" that belong to them.
+/// Moves 64 columns of a warp's 16 rows of sums through shared memory, so that each lane gets four neighbouring
+/// columns. With swiglu they are 32 gates and the 32 matching columns of "up".
 class SumsOfWarp {
  public:
   explicit FALCHION_DEVICE SumsOfWarp(unsigned char* memory) : memory_(memory) {}
@@ -97,7 +97,7 @@ class SumsOfWarp {
   unsigned char* memory_;
 };
 
-/// Where TMA cannot store D: the sums become D four columns at a time.
+/// Stores D without TMA: turns the sums into D four columns at a time.
 template <class Config, class Fragment>
 FALCHION_DEVICE void store_columns(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared, int warpgroup,
                                    const Fragment& sums) {

@@ -1,6 +1,6 @@
 // src/sm90/linear_attention/backward_plain.cuh: Hopper's variants of kind plain for the backward pass of linear
-// attention. They take aligned tensors that are not packed, and no feature (feature map, decay, normaliser). What they
-// run is in plain.cuh, and docs/design/linear_attention.md describes it.
+// attention. They accept aligned tensors that are not packed, without feature map, decay or normaliser. Their kernels
+// are in plain.cuh; docs/design/linear_attention.md describes them.
 #pragma once
 
 #include "gpu/linear_attention/sweep.cuh"

@@ -25,7 +25,7 @@ struct LinearTiles {
 
   using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
   using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
-  // A tile of kRows x kWidth numbers that lies row by row. ByRows sees it as it is, ByColumns sees it transposed.
+  // A tile of kRows x kWidth numbers, stored row by row. ByRows is its layout as it is, ByColumns its transpose.
   template <int kRows, int kWidth, int kCopies>
   using ByRows =
       decltype(cute::tile_to_shape(AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kWidth>, cute::Int<kCopies>>{}));
@@ -45,15 +45,14 @@ struct LinearTiles {
   using MmaState = Ss<64, kChunk, kByMN, kByMN>;  // S += K^T V, for 64 x 64 of S
   using MmaPv = decltype(cute::make_tiled_mma(    // O += P V
       cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns, kChunk>, kByK, kByMN>()));
-  // An accumulator of wgmma m64nN lies in the registers of its 4 warps as one of mma m16n8 would whose 4 warps have 16
-  // rows each, one below the other.
+  // The accumulator of wgmma m64nN has the register layout of mma m16n8 with 4 warps of 16 rows each, one below the
+  // other.
   using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,
                                    cute::Layout<cute::Shape<cute::_4, cute::_1, cute::_1>>>;
 };
 
-/// The bf16 kernel: one warpgroup carries the state S, the others take turns with the outputs of the chunks, a warp
-/// loads and a warp stores (roles.cuh). There is no f16 kernel, because a copy of S in f16 would
-/// overflow.
+/// The bf16 kernel: one warpgroup carries the state S, the others take turns with the outputs of the chunks, one warp
+/// loads and one stores (roles.cuh). There is no f16 kernel, because a copy of S in f16 would overflow.
 template <class Element_, int kD_>
 struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
   using Tiles = LinearTiles<Element_, kD_>;
@@ -74,12 +73,12 @@ struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
     alignas(1024) Element q[kStages][kChunk * kD];        // (C, E)
     alignas(1024) Element s[kSlots][kD * kColumns];       // (E, M), the state before a chunk
     alignas(1024) Element o[kTiles][kChunk * kColumns];   // (C, M)
-    // full: the stage, slot or tile has been filled. empty: all who read it have done so.
+    // full: the stage, slot or tile has been filled. empty: all its readers have read it.
     BarrierOfBytes full[kStages];
     Barrier empty[kStages], s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
-    /// Each barrier is told how many arrive: the loading or storing thread, or the four warps of a warpgroup.
+    /// Each barrier gets its number of arrivals: the loading or storing thread, or the four warps of a warpgroup.
     FALCHION_DEVICE void init() {
-      // A stage is read by the warpgroup of the state and by the output warpgroup whose turn it is, 8 warps together.
+      // A stage is read by the warpgroup of the state and by one output warpgroup, 8 warps together.
       for (int i = 0; i < kStages; ++i) {
         full[i].init(1);
         empty[i].init(8);

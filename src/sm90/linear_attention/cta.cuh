@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/cta.cuh: what a CTA of linear attention on Hopper works on (its chunks, its columns of v
-// and o, its tensor maps), and how the warps of a CTA meet: arrivals at the barriers of rings, and named barriers. All
-// roles of all variants stand on it.
+// src/sm90/linear_attention/cta.cuh: the work of a CTA of linear attention on Hopper (its chunks, its columns of v and
+// o, its tensor maps), and how its warps synchronise: arrivals at the barriers of rings, and named barriers. All roles
+// of all variants use it.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -37,13 +37,13 @@ struct ChunkRange {
   FALCHION_DEVICE int row(int i) const { return (first + i * step) * 64; }
 };
 
-/// What a CTA works on: some columns of v and o of one head, in one segment of its tokens.
+/// The work of a CTA: some columns of v and o of one head, in one segment of its tokens.
 struct LinearCta {
   const LinearAttentionArgs& a;
   const LinearBlock block;
   const LinearSweep& sweep;
   const LinearMaps& maps;
-  const std::uint64_t number;  // tells this launch from all others (gpu/blocks/launch_number.hpp)
+  const std::uint64_t number;  // a different number for each launch (gpu/blocks/launch_number.hpp)
   const int column0;
   const bool sums;  // whether it first sums K^T V of part number block.segment, for later segments
   const ChunkRange summed, chunks;
@@ -67,8 +67,8 @@ FALCHION_DEVICE auto in_shared(Element* data, Layout_ layout) {
   return make_tensor(make_smem_ptr(data), layout);
 }
 
-/// Lane 0 arrives for its warp. The arrival is predicated and not behind a branch: where paths part while products are
-/// running, ptxas makes the warp wait for these products.
+/// Lane 0 arrives for its warp. The arrival is predicated instead of branched: where control flow diverges while
+/// products are running, ptxas makes the warp wait for these products.
 template <class Barrier>
 FALCHION_DEVICE void arrive_by_warp(Barrier& barrier, int times = 1) {
   asm volatile(
@@ -83,7 +83,7 @@ FALCHION_DEVICE void arrive_by_warp(Barrier& barrier, int times = 1) {
 
 /// Like arrive_by_warp, but not before `value`, which depends on the loads, is known; `value` is never 0xffffffff. An
 /// arrival alone does not wait for loads of the same thread that are in flight, and the compiler may move the use of
-/// what they load behind it. Then TMA overwrote rows before they were read.
+/// what they load behind it. Without this, TMA overwrote rows before they were read.
 FALCHION_DEVICE void arrive_by_warp_having(unsigned value, Barrier& barrier) {
   asm volatile(
       "{\n"
@@ -98,16 +98,16 @@ FALCHION_DEVICE void arrive_by_warp_having(unsigned value, Barrier& barrier) {
 
 /// The named barriers, on which some warps of a CTA wait for others.
 enum NamedBarrier {
-  kOfState = 1,                  // the warps that carry S wait for each other
+  kOfState = 1,                  // among the warps that carry S
   kOfSums,                       // the output warps wait until the warps that carry S have made the sums
   kOfTiles,                      // the warps that carry S wait until the first output warpgroup has prepared the tiles
-  kOfEmptied,                    // the threads of that output warpgroup wait until all of them have emptied their share
-  kOfSplitters,                  // the splitters of a team wait for each other; one barrier for each team
-  kOfOutputs = kOfSplitters + 2  // wide CTAs: the warps that store the same 64 columns of o wait for each other
+  kOfEmptied,                    // among the threads of that output warpgroup, which each empty a share of the tiles
+  kOfSplitters,                  // among the splitters of a team; one barrier for each team
+  kOfOutputs = kOfSplitters + 2  // wide CTAs: among the warps that store the same 64 columns of o
 };
 /// The output warps call this before their first chunk. While sums are made they take no part in the rings, and the
-/// warps that carry S arrive in their place. A barrier tells its phases apart by parity only. So an output warp that
-/// did not wait for every single phase would take one for the next but one, and lose count.
+/// warps that carry S arrive in their place. A wait on a barrier only sees the parity of its phase. So an output warp
+/// that skipped phases would mistake one phase for the next but one.
 template <class Config>
 FALCHION_DEVICE void wait_for_sums() {
   sync_threads<128 * (1 + Config::kOutputs)>(kOfSums);

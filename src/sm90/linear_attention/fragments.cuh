@@ -1,6 +1,5 @@
-// src/sm90/linear_attention/fragments.cuh: tiles of 64 x 64 numbers as they lie in the registers of a warpgroup: how
-// 16-bit tiles go to shared memory and come back, and which elements of P the causal mask keeps. Every variant of
-// linear attention on Hopper uses it.
+// src/sm90/linear_attention/fragments.cuh: tiles of 64 x 64 numbers in the registers of a warpgroup: moving 16-bit
+// tiles to shared memory and back, and the causal mask of P. Used by every variant of linear attention on Hopper.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -42,8 +41,8 @@ FALCHION_DEVICE void stage(const Fragment& rounded, Element* to) {
 }
 
 /// The causal mask of P (C, C) as bits, in the layout of a warpgroup's accumulators: 16 bits for each of two
-/// neighbouring columns, all 1 where the row's token sees the column's. It sees itself and those before it in the order
-/// of the sweep.
+/// neighbouring columns, all 1 where the row's token sees the column's. A token sees itself and those before it in the
+/// order of the sweep.
 using CausalBits = decltype(make_tensor<std::uint32_t>(Layout<_16>{}));
 FALCHION_DEVICE CausalBits causal_bits(const ChunkRange& chunks) {
   CausalBits kept;

@@ -1,7 +1,7 @@
 // src/sm90/linear_attention/kernel.cuh: causal linear attention on Hopper, in chunks of 64 tokens, with TMA and wgmma.
-// ref/ defines the result; this file says which step runs when. Each warpgroup does one part of a chunk, and rings of
-// mbarriers connect them (roles.cuh has the list). The counterpart for sm_80 is
-// sm80/linear_attention/kernel.cuh. The schedule and the measurements are in docs/design/linear_attention.md.
+// ref/ defines the result; this file gives the order of the steps. Each warpgroup does one part of a chunk, and rings
+// of mbarriers connect them (roles.cuh has the list). The counterpart for sm_80 is sm80/linear_attention/kernel.cuh.
+// docs/design/linear_attention.md has the schedule and the measurements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -11,9 +11,9 @@
 
 namespace falchion::sm90 {
 
-/// The producer, which is one thread: for each chunk it waits until a stage is empty and loads k, q and v into it. For
-/// sums (kSums) it does not load q. It divides to find its heads before the loop: inside it, three divisions made the
-/// producer the slowest role (a chunk took 1170 clocks instead of 950).
+/// The producer, one thread: for each chunk it waits until a stage is empty and loads k, q and v into it. For sums
+/// (kSums) it does not load q. The divisions that find its heads stand before the loop: inside it, three divisions made
+/// the producer the slowest role (a chunk took 1170 clocks instead of 950).
 template <class Config, bool kSums>
 FALCHION_DEVICE void load_chunks(const LinearCta& cta, const ChunkRange& chunks, RingPosition<Config::kStages>& at,
                                  typename Config::Shared& shared) {
@@ -41,14 +41,14 @@ FALCHION_DEVICE void load_chunks(const LinearCta& cta, const ChunkRange& chunks,
 }
 
 /// The warpgroup that carries S from the first chunk to the last. For each chunk it waits for k and v (full) and starts
-/// S += K^T V; waits for a free slot (s_empty), puts S as it was before this chunk there and says so (s_full); waits
-/// for its product, and gives k and v back (empty).
+/// S += K^T V; waits for a free slot (s_empty), puts S as it was before this chunk there and signals s_full; waits for
+/// its product, and releases k and v (empty).
 template <class Config>
 class LinearState : public LinearStateElements<Config> {
  public:
   using LinearStateElements<Config>::LinearStateElements;
 
-  /// kSums: only adds `count` chunks to S. Otherwise it also rounds S before each chunk and hands it to the output
+  /// kSums: only adds `count` chunks to S. Otherwise it also rounds S before each chunk and passes it to the output
   /// warps.
   template <bool kSums, class Shared>
   FALCHION_DEVICE void run(int count, Shared& shared) {
@@ -60,6 +60,7 @@ class LinearState : public LinearStateElements<Config> {
     for (int i = 0; i < count; ++i, at.advance()) {
       if constexpr (!kSums) convert(rS, rounded);
       shared.full[at.stage].wait(at.parity);
+      // S += K^T V
       start_multiply<false>(typename Config::MmaState{}, rK(_, _, _, at.stage), rV(_, _, _, at.stage), rS);
       if constexpr (!kSums) {
         shared.s_empty[slot.stage].wait(slot.parity ^ 1);
@@ -72,7 +73,7 @@ class LinearState : public LinearStateElements<Config> {
         slot.advance();
       }
       wait_multiply<0>(rS);
-      arrive_by_warp(shared.empty[at.stage], kSums ? 2 : 1);  // during sums also in the place of an output warp
+      arrive_by_warp(shared.empty[at.stage], kSums ? 2 : 1);  // during sums also in place of an output warp
     }
   }
 
@@ -83,8 +84,8 @@ class LinearState : public LinearStateElements<Config> {
 };
 
 /// A warpgroup that makes the outputs of every kOutputs-th chunk. It waits for q, k and v (full) and starts P = Q K^T;
-/// waits for S (s_full) and starts O = Q S; waits for P, masks it and starts O += P V; waits for O and gives back the
-/// stage (empty) and S (s_empty); waits for a free tile (o_empty), puts O there and says so (o_full).
+/// waits for S (s_full) and starts O = Q S; waits for P, masks it and starts O += P V; waits for O and releases the
+/// stage (empty) and S (s_empty); waits for a free tile (o_empty), puts O there and signals o_full.
 template <class Config>
 class LinearOutputs {
  public:
@@ -107,12 +108,12 @@ class LinearOutputs {
     CUTE_NO_UNROLL
     for (int i = group; i < chunks.count; i += Config::kOutputs) {
       shared.full[at.stage].wait(at.parity);
-      start_p(at.stage);
+      start_p(at.stage);  // P = Q K^T
       shared.s_full[slot.stage].wait(slot.parity);
-      start_qs(at.stage, slot.stage);
+      start_qs(at.stage, slot.stage);  // O = Q S
       wait_multiply<1>(rP);
-      mask_p();
-      start_pv(at.stage);
+      mask_p();            // P = 0 for later tokens
+      start_pv(at.stage);  // O += P V
       wait_multiply<0>(rO);
       arrive_by_warp(shared.empty[at.stage]);
       arrive_by_warp(shared.s_empty[slot.stage]);
@@ -142,7 +143,7 @@ class LinearOutputs {
     const auto rS = slice.partition_fragment_B(in_shared(shared.s[0], typename Config::LayoutSt{}));
     start_multiply<true>(typename Config::MmaQs{}, rQ(_, _, _, stage), rS(_, _, _, slot), rO);
   }
-  FALCHION_DEVICE void mask_p() {  // rounds P; 0 where a token would see a later one of the sweep
+  FALCHION_DEVICE void mask_p() {  // rounds P; 0 for later tokens of the sweep
     convert(rP, rounded);
     auto pairs = recast<std::uint32_t>(rounded);
     CUTE_UNROLL

@@ -1,7 +1,7 @@
-// src/sm90/linear_attention/launch.cuh: the kernel of linear attention on Hopper, what its CTAs do before the first
-// chunk and after the last one, and its launch. Where sequences are cut into segments, each CTA first sums what later
-// segments start from and then goes over its own chunks, in the same launch. docs/design/linear_attention.md, "Few
-// heads on Hopper: one launch that looks back", describes it.
+// src/sm90/linear_attention/launch.cuh: the kernel of linear attention on Hopper: what its CTAs do before the first
+// chunk and after the last one, and its launch. Where sequences are cut into segments, each CTA first sums its part of
+// the states that later segments start from and then goes over its own chunks, in the same launch.
+// docs/design/linear_attention.md, "Few heads on Hopper: one launch that looks back", describes it.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -11,7 +11,7 @@
 
 namespace falchion::sm90 {
 
-/// For the warpgroup that carries S: sets S to what it is before this CTA's first chunk. Segment 0 starts from the
+/// For the warpgroup that carries S: sets S to the state before this CTA's first chunk. Segment 0 starts from the
 /// initial state, if there is one. Where sequences are cut into segments, the CTA keeps that start in a tile of its own
 /// and sums its part (in segment 0 on top of the initial state). From then on the output warps may use the rings. Once
 /// the tiles are empty it publishes the sum, and then adds up what the CTAs of earlier segments publish.
@@ -37,7 +37,7 @@ template <class Config>
 FALCHION_DEVICE void make_tiles_ready(const LinearCta& cta) {
   if (cta.a.segments > 1) ColumnTiles<Config>(cta).make_ready();
 }
-/// Stores S after the last chunk of the last segment as the final state, if the caller wants it.
+/// Stores S after the last chunk of the last segment as the final state, if the caller has asked for it.
 template <class State>
 FALCHION_DEVICE void finish_state(const LinearCta& cta, State& state) {
   const View& x = cta.sweep.final;
@@ -46,7 +46,7 @@ FALCHION_DEVICE void finish_state(const LinearCta& cta, State& state) {
   state.for_each([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * cta.sweep.final_scale; });
 }
 
-/// The kernel. Roles says what each warp of a CTA does.
+/// The kernel. Roles has the work of each warp of a CTA.
 template <class Roles>
 __global__ void __launch_bounds__(Roles::Config::kThreads, Roles::Config::kCtas)
     linear_attention(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
@@ -80,20 +80,20 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sw
 template <class Config, class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& sweeps, AllLinearMaps* maps) {
   cudaError_t error = cudaSuccess;
-  // Without tokens or heads nobody reads the maps.
+  // Without tokens or heads no CTA uses the maps.
   for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)
     error = make_linear_maps<Config, Element>(a, sweeps.sweep[i], &maps->of[i]);
   return error;
 }
 
-/// Element is the type of q, k, v and o in memory. early: this kernel may start while the one before it, which belongs
-/// to the same call, is still ending.
+/// Element is the type of q, k, v and o in memory. early: this kernel may start before the previous one, which belongs
+/// to the same call, has ended.
 template <class Roles, class Element>
 int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream,
                             bool early = false) {
   using Config = typename Roles::Config;
   const std::int64_t columns = grid_columns(a, sweeps);
-  // Each CTA sums one part at most, so that none waits for a CTA of higher index. Where CTAs exchange tiles, no older
+  // Each CTA sums one part at most, so that none waits for a CTA of higher index. Where CTAs exchange tiles, no earlier
   // kernel may still be running.
   if (SegmentTiles(a).parts > a.segments || (early && a.segments > 1)) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;

@@ -1,4 +1,4 @@
-// src/sm90/linear_attention/plain.cuh: which kernels Hopper's variants of linear attention run. bf16 numbers are
+// src/sm90/linear_attention/plain.cuh: the kernels of Hopper's variants of linear attention. bf16 numbers are
 // multiplied as they are; each f32 number is split into two f16 numbers. docs/design/linear_attention.md describes
 // both.
 #pragma once
@@ -17,8 +17,8 @@ template <class Element, int kD>
 using LinearPlainRoles = std::conditional_t<std::is_same_v<Element, float>, LinearHalvesRoles<LinearHalvesConfig<kD>>,
                                             LinearRoles<LinearAttentionConfig<Element, kD>>>;
 
-/// f32 at d 128: launches first the sweeps in wide CTAs, each of which has all columns of a head, and then the others,
-/// whose CTAs start as SMs become free. The two kernels may overlap, because they write different tensors.
+/// f32 at d 128: launches the sweeps in wide CTAs first, each of which has all columns of a head, and then the other
+/// sweeps, whose CTAs start as SMs become free. The two kernels may overlap, because they write different tensors.
 template <class Roles>
 int launch_wide_and_others(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream) {
   LinearSweeps wide, others = sweeps;
@@ -35,7 +35,7 @@ int launch_wide_and_others(const LinearAttentionArgs& a, const LinearSweeps& swe
   return error;
 }
 
-/// The variant's entry in the table of kernels. kSweepsOf(args) says what the kSweeps sweeps do that run side by side.
+/// The variant's entry in the table of kernels. kSweepsOf(args) describes the kSweeps sweeps that run side by side.
 template <class Element, int kD, int kSweeps, LinearSweeps (*kSweepsOf)(const LinearAttentionArgs&)>
 constexpr gpu::LinearAttentionKernel linear_attention_plain() {
   using Roles = LinearPlainRoles<Element, kD>;

@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/roles.cuh: what each warp of a CTA does in linear attention on Hopper in bf16, whose
-// numbers the tensor cores take as they are. docs/design/linear_attention.md, "On Hopper: warpgroups with one task
-// each", describes and measures it.
+// src/sm90/linear_attention/roles.cuh: the work of each warp of a CTA in linear attention on Hopper in bf16, which the
+// tensor cores multiply directly. docs/design/linear_attention.md, "On Hopper: warpgroups with one task each",
+// describes and measures it.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,9 +10,9 @@
 
 namespace falchion::sm90 {
 
-/// For each chunk these wait for each other in this order, on rings of barriers in shared memory:
+/// For each chunk the roles wait for each other in this order, on rings of barriers in shared memory:
 ///   the producer thread         waits until a stage is empty; loads q, k and v
-///   warpgroup 0 (LinearState)   waits for k and v, and for a free slot; hands out S, then adds K^T V to it
+///   warpgroup 0 (LinearState)   waits for k and v, and for a free slot; passes S on, then adds K^T V to it
 ///   the others (LinearOutputs)  wait for q, k and v, for S, and for a free tile; they take turns with the chunks
 ///   the storing thread          waits for a tile of O; stores it
 /// Before that, where sequences are cut into segments, the producer and warpgroup 0 go through the chunks that this CTA

@@ -1,12 +1,12 @@
-// src/sm90/linear_attention/segments.cuh: how the CTA of a segment finds the state that its segment starts from, in the
+// src/sm90/linear_attention/segments.cuh: how the CTA of a segment gets the state that its segment starts from, in the
 // same launch that goes over the chunks. Each CTA sums K^T V of its own segment, publishes the sum in a tile of the
 // workspace, and looks back: it adds up what the CTAs of earlier segments have published. It waits only for CTAs of
-// lower index, which the device starts first, as in a scan in one pass. So nothing hangs where a part of the grid has
-// to wait for an SM.
+// lower index, which the device starts first, as in a single-pass scan. So there is no deadlock when part of the grid
+// has to wait for an SM.
 //
-// No kernel has to run before this one, and the workspace may hold anything: each CTA empties the tiles that it will
-// publish, and says so by storing the number of the launch. docs/design/linear_attention.md, "Few heads on Hopper: one
-// launch that looks back", describes and measures it.
+// No other kernel has to prepare the workspace, which may hold anything: each CTA empties the tiles that it will
+// publish, and then stores the number of the launch beside them. docs/design/linear_attention.md, "Few heads on Hopper:
+// one launch that looks back", describes and measures it.
 #pragma once
 
 #include <cuda/atomic>
@@ -25,7 +25,7 @@ inline std::int64_t grid_columns(const LinearAttentionArgs& a, const LinearSweep
 }
 
 /// The tiles of one column of the grid, as a warpgroup reads and writes them. A tile consists of messages of 16 bytes,
-/// one of each of the 128 threads in turn.
+/// which the 128 threads write in turn.
 template <class Config>
 class ColumnTiles : public SegmentTiles {
   const LinearCta& cta;
@@ -51,7 +51,7 @@ class ColumnTiles : public SegmentTiles {
         alone(makes_total ? group : first % group),
         before(first / group - (makes_total ? 1 : 0)) {}
 
-  /// Where this thread's first message of a tile lies.
+  /// The address of this thread's first message of a tile.
   FALCHION_DEVICE float4* tile(int index) const {
     return reinterpret_cast<float4*>(cta.a.states + (std::int64_t{index} * columns + column) * kTile) +
            threadIdx.x % 128;
@@ -59,7 +59,8 @@ class ColumnTiles : public SegmentTiles {
 
   /// For the first output warpgroup, while the sums are made. It empties the tiles that this CTA will publish; once all
   /// of its threads have done so, it stores the number of the launch for each of these tiles; it waits until the CTAs
-  /// whose tiles this CTA will read have stored that number for them; and it lets the warpgroup that carries S go on.
+  /// whose tiles this CTA will read have stored that number for them; and it releases the warpgroup that carries S
+  /// (kOfTiles).
   FALCHION_DEVICE void make_ready() const {
     if (cta.sums) empty(cta.block.segment);
     if (makes_total) empty(total(before));
@@ -76,9 +77,9 @@ class ColumnTiles : public SegmentTiles {
   /// For the warpgroup that carries S, before it publishes or reads any tile.
   FALCHION_DEVICE void wait_until_ready() const { sync_threads<256>(kOfTiles); }
   /// The last segment calls this after it has read all tiles. It sets the numbers to 0, because a CUDA graph that runs
-  /// again has the same number, and its CTAs would believe that the tiles are empty already. No CTA waits for a number
-  /// any more at that time: each one has done so before it published its tile, and the last segment has read every
-  /// tile, directly or in a total.
+  /// again has the same number, and its CTAs would take the tiles for empty. No CTA waits for a number any more at that
+  /// time: each one has done so before it published its tile, and the last segment has read every tile, directly or in
+  /// a total.
   FALCHION_DEVICE void forget() const {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < start(); i += 128)
       emptied(i).store(0, cuda::memory_order_relaxed);
@@ -90,7 +91,7 @@ class ColumnTiles : public SegmentTiles {
     CUTE_UNROLL
     for (int i = 0; i < kMessages; ++i) tell(tile(index) + i * 128, no_message());
   }
-  /// The number of the launch that has emptied a tile. The numbers lie behind all tiles of the workspace.
+  /// The number of the launch that has emptied a tile. These numbers follow all tiles of the workspace.
   FALCHION_DEVICE auto emptied(int index) const {
     auto* const numbers = reinterpret_cast<std::uint64_t*>(cta.a.states + std::int64_t{count()} * columns * kTile);
     return cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(numbers[std::int64_t{index} * columns + column]);
@@ -103,8 +104,8 @@ class LookBack {
  public:
   FALCHION_DEVICE LookBack(const LinearCta& cta, State& state) : tiles(cta), state(state) {}
 
-  /// Segment 0 keeps the state that it starts from in a tile of its own and reads it again from there, because the last
-  /// segment may have overwritten the caller's state by then.
+  /// Segment 0 keeps its start state in a tile of its own and reads it again from there, because the last segment may
+  /// have overwritten the caller's state by then.
   FALCHION_DEVICE void keep_start() { publish(tiles.start()); }
   FALCHION_DEVICE void add_start() { add(tiles.start(), 1); }
 
@@ -115,8 +116,8 @@ class LookBack {
       tell(tiles.tile(index) + i * 128, make_float4(state.element(4 * i), state.element(4 * i + 1),
                                                     state.element(4 * i + 2), state.element(4 * i + 3)));
   }
-  /// S += the sum of all parts before this segment. The total, if this CTA makes one, is published as soon as its parts
-  /// are added up, and before the earlier totals are added.
+  /// S += the sum of all parts before this segment. If this CTA makes a total, it publishes it as soon as its parts are
+  /// added up, before it adds the earlier totals.
   FALCHION_DEVICE void add_earlier() {
     add(tiles.first - tiles.alone, tiles.alone);
     if (tiles.makes_total) publish(tiles.total(tiles.before));
@@ -155,7 +156,7 @@ class LookBack {
       }
     }
   }
-  /// Reads part `half` of kHalves of `count` tiles, and says whether all its messages were there.
+  /// Reads part `half` of kHalves of `count` tiles. Returns whether all its messages had arrived.
   FALCHION_DEVICE bool hear_all(int first, int count, int half, float4 (&more)[kAtOnce][kFours]) const {
     CUTE_UNROLL
     for (int j = 0; j < kAtOnce; ++j) {  // issue all loads before any test, so that their latencies overlap

@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/state.cuh: the state S of linear attention in the registers of a warpgroup: how what
-// earlier chunks or other CTAs have summed is added to it, and how its elements are visited. How a chunk is added to it
-// depends on the type, so that stands in kernel.cuh (bf16) and linear_attention/halves/kernel.cuh (f32).
+// src/sm90/linear_attention/state.cuh: the state S of linear attention in the registers of a warpgroup: adding to it
+// what earlier chunks or other CTAs have summed, and visiting its elements. Adding a chunk depends on the type, so that
+// is in kernel.cuh (bf16) and linear_attention/halves/kernel.cuh (f32).
 #pragma once
 
 #include "base/host_device.hpp"
@@ -17,8 +17,8 @@ class LinearStateElements {
   }
   FALCHION_DEVICE void set_zero() { clear(rS); }
 
-  /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, all loads are issued before
-  /// any test: behind a test each load waits for the one before it, and all take 4200 clocks instead of 1200.
+  /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, all loads are issued before any test, so
+  /// that their latencies overlap: 1200 clocks instead of 4200.
   FALCHION_DEVICE void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
     const bool whole = column0 + Config::kColumns <= sweep.d_v && Config::kD == sweep.d_qk && stride_m == 1;
     if (!whole) return for_each([&](int m, int e, float& s) { s += x[e * stride_e + m * stride_m] * scale; });

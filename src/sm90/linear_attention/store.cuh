@@ -7,8 +7,8 @@
 
 namespace falchion::sm90 {
 
-/// The thread that stores the outputs: it waits for each tile of O, stores it by TMA, and gives its place back once the
-/// copy has read it. A tile lies in shared memory as boxes whose rows have 128 bytes.
+/// The thread that stores the outputs: it waits for each tile of O, stores it by TMA, and releases its place once TMA
+/// has read it. A tile lies in shared memory as boxes whose rows have 128 bytes.
 template <class Config>
 FALCHION_DEVICE void store_chunks(const LinearCta& cta, typename Config::Shared& shared) {
   constexpr int kBox = 128 / sizeof(shared.o[0][0]),

@@ -1,5 +1,5 @@
 // src/sm90/attention_backward/wide/config.hpp: tiles, layouts, barriers and shared memory of Hopper's backward kernel
-// for head dims above 128. docs/design/sm90_backward.md says how the tiles were chosen and who waits for whom.
+// for head dims above 128. docs/design/sm90_backward.md gives the reasons for the tiles and the order of the waits.
 #pragma once
 
 #include <cute/atom/mma_atom.hpp>
@@ -28,8 +28,8 @@ struct WideConfig {
   static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
 
   // A swizzled box has 64 columns of all lines of a tile: 128 bytes a line, whose 16-byte chunk c lies at c ^ (line %
-  // 8). The last boxes of K and V are held in registers, since a product whose both factors lie in shared memory reads
-  // as much of it as it can give.
+  // 8). The last boxes of K and V are held in registers, since a product with both factors in shared memory is limited
+  // by the bandwidth of shared memory.
   static constexpr int kBox = 64, kBoxes = kD / kBox, kHeld = kTile.held, kBoxesHere = kBoxes - kHeld;
   static constexpr int kSizeBox = kLines * kBox, kSize = kBoxes * kSizeBox;  // elements
   static constexpr int kStepsHere = kBoxesHere * 4, kStepsHeld = kHeld * 4;  // of 16 columns
@@ -43,25 +43,25 @@ struct WideConfig {
   using LayoutTransposed = decltype(cute::tile_to_shape(  // (D, lines)
       AtomMN{}, cute::Shape<cute::Int<kD>, cute::Int<kLines>>{}, cute::Step<cute::_2, cute::_1>{}));
 
-  /// Of a CTA that owns keys. Warpgroup 0 has grad_v and needs K, warpgroup 1 has grad_k and needs V.
+  /// Shared memory of a CTA that owns keys. Warpgroup 0 has grad_v and needs K, warpgroup 1 has grad_k and needs V.
   struct KeysShared {
     alignas(1024) Element own[kConsumers][kBoxesHere * kSizeBox];  // K, V
     alignas(1024) Element q[kStagesQ][kSize];
     alignas(1024) Element grad_o[kStagesO][kSize];
     alignas(1024) uint4 p[kStagesP][4][128];  // P^T, rounded, in the order of the registers
     alignas(16) float lse[kStagesQ][kLines], delta[kStagesQ][kLines];
-    bool dead[kStagesQ];  // some row counts for nothing
+    bool dead[kStagesQ];  // some row is outside its sequence
     BackwardTile tile;    // consumers have no registers to spare for it
-    // full: the bytes have come. ready: what counts for nothing has been cleared. empty: each consumer warp has read
-    // it.
+    // full: the bytes have arrived. ready: masked-out lines have been cleared. empty: each consumer warp has read it.
     BarrierOfBytes full_own[kConsumers], full_q[kStagesQ], full_grad_o[kStagesO];
     Barrier ready_q[kStagesQ], ready_grad_o[kStagesO], empty_q[kStagesQ], empty_grad_o[kStagesO];
     Barrier full_p[kStagesP], empty_p[kStagesP];
   };
-  // The boxes that will be held come to where the last stage of q will be.
+  // The boxes that will be held in registers are loaded into the space of the last stage of q.
   static_assert(kConsumers * kHeld * kSizeBox <= kSize && kStagesQ >= 2);
 
-  /// Of a CTA that owns rows. Each warpgroup has one tile of them. The tiles of V and K take turns in the same stages.
+  /// Shared memory of a CTA that owns rows. Each warpgroup has one tile of them. Tiles of V and K alternate in the same
+  /// stages.
   struct RowsShared {
     alignas(1024) Element q[kConsumers][kSize];
     alignas(1024) Element grad_o[kConsumers][kSize];

@@ -29,11 +29,11 @@ class WideKeysConsumer {
     whole_end = static_cast<int>(min(whole.end, std::int64_t{1} << 30));
   }
 
-  /// Each step has two products: scores of its own tile of rows, then the gradient of the tile before. The factor of
+  /// Each step has two products: the scores of this tile of rows, then the gradient of the previous tile. The factor of
   /// the next gradient is made while that one is computed.
   FALCHION_DEVICE void run() {
     clear(rGradient);
-    if (count == 0) return store();  // nobody sees these keys
+    if (count == 0) return store();  // no row sees these keys
     shared.full_own[kWarpgroup].wait(0);
     if constexpr (Config::kHeld > 0) {
       read_held<Config>(shared.q[Config::kStagesQ - 1] + kWarpgroup * (Config::kHeld * Config::kSizeBox), held);
@@ -58,7 +58,7 @@ class WideKeysConsumer {
       wait_multiply<0>(rGradient);
       release(shared.empty_q[q_before.stage]);
       release(shared.empty_grad_o[o_before.stage]);
-      // Not earlier, since the product has read these registers until now.
+      // Not earlier: the product reads these registers until now.
       round_factor<Element>(factor, rS);
     }
     wait_for_gradient(at_q, at_o);
@@ -115,7 +115,7 @@ class WideKeysConsumer {
     start_gradient<Config>(factor, kValues ? shared.grad_o[stage_o] : shared.q[stage_q], rGradient);
   }
 
-  /// Turns S into P and hands it over, or dP into dS.
+  /// Turns S into P and passes it to the other warpgroup, or turns dP into dS.
   FALCHION_DEVICE void make_factor() {
     if constexpr (!kValues) shared.ready_q[at_q.stage].wait(at_q.parity);  // the statistics come with q
     const int q0 = tile * kLines;
@@ -139,7 +139,7 @@ class WideKeysConsumer {
   static FALCHION_DEVICE float2 pair_of(const float* of_rows, int n) {
     return *reinterpret_cast<const float2*>(of_rows + column_of(n));
   }
-  /// P = exp2(S unit - lse). Where a row does not see a key it is 0, whatever the lse is.
+  /// P = exp2(S unit - lse). Masked pairs get 0, whatever their lse is.
   FALCHION_DEVICE void make_p() {
     CUTE_UNROLL
     for (int n = 0; n < 8; ++n) {
@@ -148,8 +148,8 @@ class WideKeysConsumer {
       for (int i = 0; i < 4; ++i) rS(4 * n + i) = exp2(fmaf(rS(4 * n + i), unit, i % 2 == 0 ? -lse.x : -lse.y));
     }
   }
-  /// Hands P over to the other warpgroup, rounded, each thread to its twin. What goes together into a word are other
-  /// pairs than in the factor: ptxas would take equal words from one register, and write the factor while the product
+  /// Passes P, rounded, to the other warpgroup, each thread to its counterpart. The pairs in a word differ from those
+  /// in the factor: with equal words ptxas would use the same register for both, and write the factor while the product
   /// still reads it.
   FALCHION_DEVICE void put_p() {
     shared.empty_p[at_p.stage].wait(at_p.parity ^ 1);
@@ -164,7 +164,7 @@ class WideKeysConsumer {
     }
     release(shared.full_p[at_p.stage]);
   }
-  /// dS = P (dP - D). P is taken as it was rounded.
+  /// dS = P (dP - D), from the rounded P.
   FALCHION_DEVICE void make_ds() {
     shared.full_p[at_p.stage].wait(at_p.parity);
     const float* delta = shared.delta[at_q.stage];

@@ -1,5 +1,5 @@
 // src/sm90/attention_backward/wide/load.cuh: the warps of Hopper's backward kernel for head dims above 128 that compute
-// no products. They load the tiles, and where keys are owned one clears rows that count for nothing.
+// no products. They load the tiles, and where keys are owned one clears masked-out rows.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -8,7 +8,7 @@
 
 namespace falchion::sm90 {
 
-/// Asks for the lines from `row` on of one head, as boxes one after another.
+/// Issues the loads of the lines from `row` on of one head, one box after another.
 template <class Config, int kSize>
 FALCHION_DEVICE void load_tile(const CUtensorMap& map, BarrierOfBytes& full, typename Config::Element (&to)[kSize],
                                std::uint64_t hint, const Rows& rows, int head, int row) {
@@ -16,9 +16,9 @@ FALCHION_DEVICE void load_tile(const CUtensorMap& map, BarrierOfBytes& full, typ
                                            static_cast<int>(rows.batch));
 }
 
-/// The loader of a CTA that owns keys, one thread. K and V come once, and for each step Q with the statistics of its
-/// rows, and dO. The boxes of K and V that will be held in registers lie in the last stage of q until they have been
-/// read.
+/// The loader of a CTA that owns keys, one thread. K and V are loaded once, and for each step Q with the statistics of
+/// its rows, and dO. The boxes of K and V that will be held in registers lie in the last stage of q until they have
+/// been read.
 template <class Config>
 FALCHION_DEVICE void load_for_keys(const AttentionBackwardArgs& a, const BackwardMaps& maps,
                                    typename Config::KeysShared& shared) {
@@ -65,9 +65,9 @@ FALCHION_DEVICE void load_for_keys(const AttentionBackwardArgs& a, const Backwar
   }
 }
 
-/// The guard of a CTA that owns keys, one warp. A row that counts for nothing, or one of another sequence, may hold
-/// NaN, which times 0 is NaN. So such lines become 0 before a consumer sees them. Keys past the end need no guard: what
-/// comes of them is never stored.
+/// The guard of a CTA that owns keys, one warp. A row outside its sequence may hold NaN, which times 0 is NaN. So the
+/// guard sets such lines to 0 before a consumer reads them. Keys past the end need no guard: their results are never
+/// stored.
 template <class Config>
 FALCHION_DEVICE void guard_rows(typename Config::KeysShared& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -98,8 +98,8 @@ FALCHION_DEVICE void guard_rows(typename Config::KeysShared& shared) {
   }
 }
 
-/// The loader of a CTA that owns rows, one thread. The tiles of keys come from the last to the first, V before K: dP is
-/// computed before S, so that V's stage is free half a step before K's, and three stages are enough.
+/// The loader of a CTA that owns rows, one thread. Tiles of keys are loaded from the last to the first, V before K: dP
+/// is computed before S, so that V's stage is free half a step before K's, and three stages are enough.
 template <class Config>
 FALCHION_DEVICE void load_for_rows(const BackwardMaps& maps, typename Config::RowsShared& shared) {
   const BackwardTile& t = shared.tile;

@@ -8,7 +8,7 @@
 
 namespace falchion::sm90 {
 
-/// One warpgroup's share of each matrix. Line and column of element i of scores: see line_of.
+/// The fragments of one warpgroup. line_of and column_of map element i of scores to its line and column.
 template <class Config>
 struct WideFragments {
   using Element = typename Config::Element;
@@ -19,15 +19,15 @@ struct WideFragments {
   using Held = decltype(make_tensor<Element>(Layout<Int<8 * cute::max(Config::kStepsHeld, 1)>>{}));
 };
 
-/// The same pointer. The compiler does not know that; otherwise it would work out the descriptors of a tile that stays
-/// before the loop and keep one for each step of the product in registers.
+/// Returns the same pointer, but hides that from the compiler. Otherwise it would compute the descriptors of a constant
+/// tile before the loop and keep one for each step of the product in registers.
 template <class Element>
 FALCHION_DEVICE const Element* as_new(const Element* tile) {
   asm volatile("" : "+l"(tile));
   return tile;
 }
 
-/// S = A B^T of two tiles in shared memory, of which A lacks the columns that are held in registers.
+/// S = A B^T of two tiles in shared memory; the last columns of A are held in registers.
 template <class Config, class Element, class Scores, class Held>
 FALCHION_DEVICE void start_scores(const Element* a, Held& held, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
@@ -40,7 +40,7 @@ FALCHION_DEVICE void start_scores(const Element* a, Held& held, const Element* b
   typename Config::MmaHeld mma_held;
   const auto rHeld = as_wgmma_operand_a(held);
   forget(to);
-  warpgroup_fence_operand(held);  // nothing may touch the registers once the first product has begun
+  warpgroup_fence_operand(held);  // no code may touch the registers once the first product has begun
   warpgroup_fence_operand(to);
   warpgroup_arrive();
   mma.accumulate_ = GMMA::ScaleOut::Zero;
@@ -54,7 +54,7 @@ FALCHION_DEVICE void start_scores(const Element* a, Held& held, const Element* b
   warpgroup_commit_batch();
   warpgroup_fence_operand(to);
 }
-/// The same of two whole tiles in shared memory.
+/// The same for two tiles that lie in shared memory as a whole.
 template <class Config, class Element, class Scores>
 FALCHION_DEVICE void start_scores(const Element* a, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
@@ -73,7 +73,7 @@ FALCHION_DEVICE void start_gradient(Factor& factor, const Element* b, Gradient& 
   start_multiply<false>(Mma{}, as_wgmma_operand_a(factor), rB, gradient);
 }
 
-/// Reads the boxes that are held: 16 lines of a warp, 16 columns at a time.
+/// Reads the held boxes into registers: 16 lines of a warp, 16 columns at a time.
 template <class Config, class Element, class Held>
 FALCHION_DEVICE void read_held(const Element* boxes, Held& held) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
@@ -90,15 +90,15 @@ FALCHION_DEVICE void read_held(const Element* boxes, Held& held) {
   }
 }
 
-/// Line and column of scores (64, 64) in which a thread has its elements: element i lies in line_of(i / 2 % 2) and in
+/// The line and column of a thread's elements of scores (64, 64): element i lies in line_of(i / 2 % 2) and in
 /// column_of(i / 4) + i % 2.
 FALCHION_DEVICE int line_of(int r) {
   return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
 }
 FALCHION_DEVICE int column_of(int n) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2; }
 
-/// Sets scores to 0 where a line does not see a column. seen_by(line): the columns that a line sees, an interval that
-/// is counted from where column 0 has number column0. counts(column): does the column count at all?
+/// Sets masked scores to 0. seen_by(line): the interval of columns that a line sees, where column 0 has number column0.
+/// counts(column): whether any line may see the column.
 template <class Scores, class SeenBy, class Counts>
 FALCHION_DEVICE void keep_seen(Scores& scores, std::int64_t column0, SeenBy seen_by, Counts counts) {
   const auto clamped = [&](std::int64_t bound) {

@@ -27,7 +27,7 @@ class WideRowsConsumer {
     whole_end = static_cast<int>(max(whole.end, std::int64_t{0}));
   }
 
-  /// Each step has three products: dQ of the tile before, then dP and S of its own.
+  /// Each step has three products: dQ of the previous tile, then dP and S of this one.
   FALCHION_DEVICE void run() {
     const BackwardTile& t = shared.tile;
     clear(rDq);
@@ -47,7 +47,7 @@ class WideRowsConsumer {
       CUTE_NO_UNROLL
       while (--tile >= t.begin) {
         const int stage_before = stage_k;
-        start_dq(stage_before);  // dQ += dS K, of the tile before
+        start_dq(stage_before);  // dQ += dS K, of the previous tile
         at.advance();
         stage_v = start_dp();  // dP = dO V^T
         at.advance();
@@ -84,7 +84,7 @@ class WideRowsConsumer {
     if (threadIdx.x % 32 == 0) shared.empty_kv[stage].arrive();
   }
 
-  /// Of this thread's two rows. Rows past the end need none, since nothing of them is stored.
+  /// Loads the statistics of this thread's two rows. Rows past the end need none, since nothing of them is stored.
   FALCHION_DEVICE void read_statistics() {
     const BackwardTile& t = shared.tile;
     const BackwardLayout layout = BackwardLayout::of(a);
@@ -92,8 +92,8 @@ class WideRowsConsumer {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) statistic[r] = layout.statistic(a, first + row0 + line_of(r));
   }
-  /// TMA brings whole tiles: keys past the used length may hold NaN, which times 0 is NaN in dQ. Only the tile that
-  /// comes first can have some.
+  /// TMA loads whole tiles: keys past the used length may hold NaN, which times 0 is NaN in dQ. Only the first visited
+  /// tile can have such keys.
   FALCHION_DEVICE void clear_past_keys(Element* k) {
     const BackwardTile& t = shared.tile;
     const int past = t.k.length - tile * kLines;
@@ -105,7 +105,7 @@ class WideRowsConsumer {
     cutlass::arch::NamedBarrier::sync(128 * Config::kConsumers, 0);
   }
 
-  /// dP = dO V^T, once V is there. Returns its stage.
+  /// Starts dP = dO V^T, once V has arrived. Returns V's stage.
   FALCHION_DEVICE int start_dp() {
     shared.full_kv[at.stage].wait(at.parity);
     start_scores<Config>(shared.grad_o[warpgroup], shared.kv[at.stage], rDp);
@@ -119,7 +119,7 @@ class WideRowsConsumer {
   /// dQ += dS K.
   FALCHION_DEVICE void start_dq(int stage) { start_gradient<Config>(ds, shared.kv[stage], rDq); }
 
-  /// dS = exp2(S unit - lse) (dP - D), rounded; 0 where a row does not see a key.
+  /// dS = exp2(S unit - lse) (dP - D), rounded; masked pairs get 0.
   FALCHION_DEVICE void make_ds() {
     const BackwardTile& t = shared.tile;
     const int k0 = tile * kLines;

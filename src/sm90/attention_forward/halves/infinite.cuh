@@ -1,7 +1,6 @@
-// src/sm90/attention_forward/halves/infinite.cuh: what comes of numbers that no f16 part can hold. Rows of q and k with
-// an Inf or a number from 2^64 on, and rows of v with an Inf or NaN, are marked (split.cuh). Where a tile has one, a
-// warp computes what such numbers make of S and O from the operands themselves. That is slow, and it happens to almost
-// nobody.
+// src/sm90/attention_forward/halves/infinite.cuh: numbers that no f16 part can hold. Rows of q and k with an Inf or a
+// number of at least 2^64, and rows of v with an Inf or NaN, are marked (split.cuh). Where a tile has a marked row, a
+// warp computes its scores, or its share of O, from the f32 operands. That is slow, but such inputs are rare.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// Where a thread's elements of a tile of S lie. Element i of a row is key 8 (i / 2) + 2 (lane % 4) + i % 2.
+/// The elements of a tile of S that a thread holds. Element i of a row is key 8 (i / 2) + 2 (lane % 4) + i % 2.
 struct FragmentPlace {
   int row;  // of the tile; the thread's second row is 8 below it
   FALCHION_DEVICE explicit FragmentPlace(int warpgroup)
@@ -23,8 +22,8 @@ struct FragmentPlace {
   static FALCHION_DEVICE int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
 
-/// Chooses one of up to 32 elements that a loop goes over. Were the loop's index compared with the chosen one, the
-/// compiler would address the element by the latter, and what has an address is no register.
+/// Selects one of up to 32 elements inside an unrolled loop. If the loop's index were compared with the selected one,
+/// the compiler would index the array by the latter, and an array with a dynamic index does not stay in registers.
 struct OneOf {
   unsigned bit;
   FALCHION_DEVICE explicit OneOf(int chosen) : bit(1U << chosen) {}
@@ -37,8 +36,8 @@ FALCHION_DEVICE const float* line_of(const View& x, const Rows& rows, int row, i
          h * x.stride[2];
 }
 
-/// Computes again, in f32, the scores of marked rows and of marked keys. key0 is the first key of the tile. mark(key)
-/// says whether the row of K of a key of the tile is marked, and row_factor[r] has the marks of this thread's rows.
+/// Computes the scores of marked rows and of marked keys again, in f32. key0 is the first key of the tile. mark(key) is
+/// true if the row of K of that key is marked; row_factor[r] carries the marks of this thread's rows.
 template <class Mark, class Scores>
 FALCHION_DEVICE void compute_marked_scores(const AttentionArgs& a, const AttentionTile& t, int h_kv, FragmentPlace at,
                                            int key0, const float (&row_factor)[2], Mark mark, Scores& S) {
@@ -59,8 +58,8 @@ FALCHION_DEVICE void compute_marked_scores(const AttentionArgs& a, const Attenti
   }
 }
 
-/// Adds P V of the numbers of V that are not finite. P is what S holds. mark(key) says whether the row of V of a key of
-/// the tile is marked; all lanes of a warp get the same answer.
+/// Adds P V for the NaN and Inf of V. P is in the registers of S. mark(key) is true if the row of V of that key is
+/// marked; all lanes of a warp get the same answer.
 template <class Scores, class Output, class Mark>
 FALCHION_DEVICE void add_marked_values(const AttentionArgs& a, const AttentionTile& t, int h_kv, int key0, Mark mark,
                                        const Scores& S, Output&& O) {
@@ -82,7 +81,7 @@ FALCHION_DEVICE void add_marked_values(const AttentionArgs& a, const AttentionTi
     p[0] = __shfl_sync(~0U, p[0], from);
     p[1] = __shfl_sync(~0U, p[1], from);
     const float* const v = line_of(a.v, t.k, key0 + key, h_kv);
-    // A loop over the columns, and not a copy of the code for each, because then ptxas lacks registers at d 256.
+    // A loop over the columns, not unrolled: unrolled, ptxas runs out of registers at d 256.
     CUTE_NO_UNROLL
     for (int i = 0; i < kTurn; ++i) {
       const OneOf here(i);

@@ -1,7 +1,7 @@
 // src/sm90/attention_forward/halves/kernel.cuh: forward softmax attention in f32 on Hopper. Each f32 number is the sum
-// of two f16 parts, and of the four products of parts three are computed, by wgmma. A kernel before this one splits q,
-// k and v (split.cuh). The scheduler and the producer are those of the 16-bit kernel; this file has the consumers.
-// docs/design/sm90_forward.md, "f32 as two halves", has the design and what it costs.
+// of two f16 parts (high and low); three of the four products of parts are computed, by wgmma. An earlier kernel splits
+// q, k and v (split.cuh). The scheduler and the producer are those of the 16-bit kernel; this file has the consumers.
+// docs/design/sm90_forward.md, "f32 as two halves", has the design and its cost.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -18,22 +18,22 @@ using namespace gpu;
 
 using f32 = float;
 
-/// One consumer warpgroup, which has 64 rows of each tile, from Q to O. Its steps follow one another; the tensor cores
-/// are kept busy by the other warpgroup meanwhile.
+/// One consumer warpgroup, which has 64 rows of each tile, from Q to O. Its own steps do not overlap; the other
+/// warpgroup keeps the tensor cores busy meanwhile.
 template <class Config>
 class HalvesConsumer {
  public:
   using Half = typename Config::Element;
   using Shared = typename Config::Shared;
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
-  static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
-  static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
+  static constexpr int kOwnKeys = kKeys / 4;                  // keys in each of a thread's two rows of S
+  static constexpr int kSums = std::max(Config::kD / 64, 1);  // S is the sum of so many accumulators, see start_s
 
   FALCHION_DEVICE HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
 
-  /// Goes through all tiles of this CTA. A record is given back when its tile is done, and nothing is waited for that
-  /// comes after it. So the scheduler and the producer always get on.
+  /// Goes through all tiles of this CTA. It releases a record when its tile is done, and never waits for a later record
+  /// before that. So the scheduler and the producer cannot deadlock.
   FALCHION_DEVICE void run() {
     CUTE_NO_UNROLL
     for (;; release_tile()) {
@@ -60,7 +60,7 @@ class HalvesConsumer {
     for (int unseen = tile.unseen<kKeys>(by, 64 * (warpgroup + 1)); unseen > 0; --unseen, --n) {
       wait_k();
       wait_v();
-      __syncwarp();  // every lane has seen that both came; nothing else makes them wait for each other here
+      __syncwarp();  // all lanes see both barriers complete; no other instruction here synchronises the warp
       release_k();
       release_v();
     }
@@ -69,16 +69,16 @@ class HalvesConsumer {
     CUTE_NO_UNROLL
     for (; n >= tile.begin; --n) {
       wait_k();
-      start_s();  // S = Q K^T, of both halves of each
+      start_s();  // S = Q K^T, in three products of parts
       wait_s();
       release_k();
       finish_s(tile, key_factors, n * kKeys);
       load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
       make_p(tile, key_factors, n * kKeys);  // P = e^(scale S - m)
-      // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
+      // Loads the factors of the next tile here, because ptxas multiplies them before the products of that tile.
       load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
       wait_v();
-      add_o();  // O += P V
+      add_o();  // O += P V, in three products of parts
       release_v();
     }
     release(shared.empty_q[at_q.stage]);
@@ -107,7 +107,7 @@ class HalvesConsumer {
     asm volatile("" : "+l"(first));  // otherwise the compiler would compute the whole sum again for each key
     return static_cast<const KeyFactors*>(__cvta_global_to_generic(first));
   }
-  /// Loads those of this thread's keys, some time before they are needed. Keys past the end get that of the last key.
+  /// Loads the factors of this thread's keys ahead of their use. Keys past the end get the factor of the last key.
   FALCHION_DEVICE void load_key_factors(const TileRecord& tile, const KeyFactors* factors, int key0,
                                         float KeyFactors::*of, float (&out)[kOwnKeys]) const {
     const int last = tile.k.length - 1;
@@ -115,8 +115,9 @@ class HalvesConsumer {
     for (int i = 0; i < kOwnKeys; ++i) out[i] = factors[min(key0 + FragmentPlace::key(i), last)].*of;
   }
 
-  /// Starts S = Q K^T, of the parts. The tensor cores round towards zero at the size of the sum so far. So a long sum
-  /// of large scores would come out too small, and each 64 columns are summed by themselves.
+  /// Starts S = Q K^T of the parts. Tensor cores round towards zero at the magnitude of the running sum, so a long sum
+  /// of large scores would come out too small. Therefore each 64 columns of Q and K are summed in an accumulator of
+  /// their own.
   FALCHION_DEVICE void start_s() {
     const auto slice = MmaQk{}.get_slice(warpgroup * 128);
     const auto part_of_q = [&](int part) {
@@ -166,8 +167,8 @@ class HalvesConsumer {
       keep_band(a, tile.read(by), S, coordinates<kKeys>(), key0);  // mask.keep
   }
 
-  /// Turns S into P, scales P by the factors of V, and splits it. The largest number of a row of P comes below 2^15.
-  /// Before that, O is multiplied by shrink where a maximum was raised.
+  /// Turns S into P, scales P by the factors of V, and splits it. Each row of P is scaled so that its largest number is
+  /// below 2^15. Before that, O is multiplied by shrink where a maximum has risen.
   FALCHION_DEVICE void make_p(const TileRecord& tile, const KeyFactors* factors, int key0) {
     auto S = rows_columns(as_mma_accumulator(rS));
     float shrink[2];
@@ -209,8 +210,8 @@ class HalvesConsumer {
     }
   }
 
-  /// O += P V. The tensor cores round towards zero, which would add up over the tiles of keys. So each product is
-  /// summed by itself and added to O in f32.
+  /// O += P V. Tensor cores round towards zero, and the errors would add up over the tiles of keys. So each product is
+  /// summed in an accumulator of its own and added to O in f32.
   FALCHION_DEVICE void add_o() {
     auto O = rows_columns(as_mma_accumulator(rO));
     const auto slice = MmaPv{}.get_slice(warpgroup * 128);
@@ -268,7 +269,7 @@ class HalvesConsumer {
   decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
   decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
   SoftmaxF32 softmax;
-  float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
+  float row_factor[2], unscale[2];               // undo the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
@@ -280,7 +281,7 @@ class HalvesConsumer {
   const int warpgroup;
 };
 
-/// Enqueues the kernel that splits, and then the one above, which loads what the first has written.
+/// Enqueues the kernel that splits, and then the attention kernel, which loads the parts.
 template <class Config>
 int launch_attention_halves(const AttentionArgs& a, void* stream) {
   const HalvesLayout at = HalvesLayout::of(HalvesRows::of(a), Config::kD);

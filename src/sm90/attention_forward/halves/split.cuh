@@ -17,7 +17,7 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// A row's factor is a power of two whose lowest bit says that the parts of the row lack some of its numbers.
+/// A row's factor is a power of two. Its lowest bit marks rows with numbers that the parts cannot hold.
 FALCHION_DEVICE float mark_incomplete(float factor, bool incomplete) {
   return __uint_as_float(__float_as_uint(factor) | static_cast<unsigned>(incomplete));
 }
@@ -27,14 +27,14 @@ FALCHION_DEVICE float without_mark(float factor) { return __uint_as_float(__floa
 
 enum class Operand { q, k, v };
 
-/// Rows of q and k with a number from 2^64 on are marked too. Two of their factors together may pass the range of f32
-/// where the product of the rows does not, so their scores are computed from the operands themselves.
+/// Rows of q and k with a number of at least 2^64 are marked too. The product of two such factors may exceed the range
+/// of f32 where the product of the rows does not, so their scores are computed from the f32 operands.
 inline constexpr int kLeastExponent = 14 - 64;
 
-/// One warp splits one row of kD numbers; each lane has groups of kWidth neighbouring ones. Numbers that are not finite
-/// do not count for the maximum. An Inf is left out, and so is a NaN of v, because 0 times such a number would be NaN
-/// in rows that do not see it. The kernel after this one computes what comes of them. A NaN of q or k stays: it makes
-/// its scores NaN.
+/// One warp splits one row of kD numbers; each lane has groups of kWidth neighbouring ones. NaN and Inf do not count
+/// for the maximum. Inf, and NaN of v, are replaced by 0, since their product with P = 0 would put NaN into rows for
+/// which the key is masked; the attention kernel adds their effect (infinite.cuh). A NaN of q or k stays: it makes its
+/// scores NaN.
 template <int kD>
 class RowSplitter {
   using Half = cutlass::half_t;
@@ -59,8 +59,8 @@ class RowSplitter {
       for (int c = 0; c < kWidth; ++c) x[i + c] = group[c];
     }
   }
-  /// Writes both parts of the row to `to`, and returns the n for which they are x 2^n. left_out becomes whether any
-  /// number was.
+  /// Writes both parts of the row to `to`, and returns the n for which they are x 2^n. *left_out: whether any number
+  /// was replaced by 0.
   template <Operand operand>
   FALCHION_DEVICE int split(Half* to, bool* left_out) {
     bool mine = false;
@@ -102,7 +102,7 @@ struct RowPlace {
 
 inline constexpr int kSplitWarps = 8;
 
-/// CTA x splits one row (b, s) of all heads: first come the rows of q, then those of k, then those of v.
+/// CTA x splits one row (b, s) of all heads: first all rows of q, then those of k, then those of v.
 template <int kD>
 __global__ void __launch_bounds__(32 * kSplitWarps)
     split_halves(const __grid_constant__ AttentionArgs a, const __grid_constant__ HalvesLayout at) {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(32 * kSplitWarps)
   }
 }
 
-/// Enqueues it and returns a cudaError_t.
+/// Enqueues the kernel and returns a cudaError_t.
 template <int kD>
 int launch_split(const AttentionArgs& a, const HalvesLayout& at, void* stream) {
   const std::int64_t rows_q = a.packed ? a.total_q : a.b * a.s_q, rows_k = a.packed ? a.total_k : a.b * a.s_k;

@@ -23,7 +23,7 @@ FALCHION_DEVICE void store_o_f32(const AttentionArgs& a, const AttentionTile& t,
     CUTE_UNROLL
     for (int c = 0; c < size<1>(O); c += 2) {
       const int column = static_cast<int>(get<1>(cO(r, c)));
-      if (a.aligned) {  // d_v is a multiple of 4 then
+      if (a.aligned) {  // implies that d_v is a multiple of 4
         if (column < d_v) *reinterpret_cast<float2*>(to + column) = {O(r, c), O(r, c + 1)};
       } else {
         if (column < d_v) to[column] = O(r, c);
@@ -33,15 +33,15 @@ FALCHION_DEVICE void store_o_f32(const AttentionArgs& a, const AttentionTile& t,
   }
 }
 
-/// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
-/// them for the kernel that combines the parts.
+/// Divides O by l and stores O and, if requested, the LSE. Where the keys are split it stores this part of them for the
+/// kernel that combines the parts.
 template <class Output, class Coordinates>
 FALCHION_DEVICE void store_halves(const AttentionArgs& a, const AttentionTile& t, const SoftmaxF32& softmax, Output&& O,
                                   const Coordinates& cO) {
   float normal[SoftmaxF32::kSize];
   CUTE_UNROLL
   for (int r = 0; r < SoftmaxF32::kSize; ++r) normal[r] = softmax.l[r] == 0 ? 0.f : __fdiv_rn(1.f, softmax.l[r]);
-  // Lanes 0 and 1 of a quad have a row each, because a logarithm in double takes long.
+  // Lanes 0 and 1 of each quad compute one row's LSE each, because a logarithm in double is slow.
   const int mine = static_cast<int>(threadIdx.x) % 4;
   float m = softmax.m[0], l = softmax.l[0];
   if (mine == 1) {

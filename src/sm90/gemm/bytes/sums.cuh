@@ -1,6 +1,6 @@
-// src/sm90/gemm/bytes/sums.cuh: sums of products of e4m3 that stay f32. wgmma adds such products in numbers with 13
-// bits behind the first one and cuts off the rest, so only the products of one block of k are left to it, and each
-// block's sum is added to sums in f32. (CUTLASS and DeepGEMM do the same.)
+// src/sm90/gemm/bytes/sums.cuh: f32 sums of e4m3 products. wgmma adds such products with only 13 bits after the leading
+// one and cuts off the rest, so it sums only one block of k, and each block's sum is added to sums in f32. (CUTLASS and
+// DeepGEMM do the same.)
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,9 +10,9 @@
 
 namespace falchion::sm90 {
 
-/// Adds the blocks of k of a tile to `sums`, from stage `at` of the ring on. Blocks go to two accumulators in turn, so
-/// that the tensor cores have the next block to multiply while one is added: 64 additions a thread for 4 products of 64
-/// x 128 x 32, which take 256 cycles. release(stage): says that this warpgroup has read it.
+/// Adds the blocks of k of a tile to `sums`, from stage `at` of the ring on. Blocks alternate between two accumulators,
+/// so that the tensor cores compute one block while the other is added: 64 additions a thread for 4 products of 64 x
+/// 128 x 32, which take 256 cycles. release(stage): this warpgroup has read that stage.
 template <class Config, class A, class B, class Sums, class Release>
 FALCHION_DEVICE void add_promoted(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
                                   RingPosition<Config::kStages>& at, Sums& sums, Release release) {
@@ -25,7 +25,7 @@ FALCHION_DEVICE void add_promoted(const GemmTile& t, typename Config::Shared& sh
   const auto start = [&](auto& x) {
     x.stage = at.stage;
     shared.full[at.stage].wait(at.parity);
-    start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), x.block);
+    start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), x.block);  // block = A B^T
     at.advance();
   };
   const auto finish = [&](auto& x, auto running) {

@@ -1,4 +1,4 @@
-// src/sm90/gemm/bytes/turns.hpp: in which order blocks of k go through two accumulators.
+// src/sm90/gemm/bytes/turns.hpp: the order of blocks of k in two alternating accumulators.
 // tests/gemm_bytes_turns_test.cpp runs it on the host.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace falchion::sm90 {
 
-/// Starts the products of so many blocks, in two accumulators in turn, and finishes each when the next one has been
-/// started, so that one is computed while the sums of the other are read. start(accumulator); finish(accumulator,
-/// running): `running` products have been started later and may go on; it is an integral constant.
+/// Starts the products of `blocks` blocks, alternating between two accumulators, and finishes each after the next one
+/// has been started, so that one is computed while the sums of the other are read. start(accumulator);
+/// finish(accumulator, running): `running`, an integral constant, is how many later products may still run.
 template <class Accumulator, class Start, class Finish>
 FALCHION_HD void take_turns(std::int64_t blocks, Accumulator& even, Accumulator& odd, Start start, Finish finish) {
   constexpr std::integral_constant<int, 0> kNone{};

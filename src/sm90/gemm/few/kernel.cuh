@@ -1,6 +1,6 @@
-// src/sm90/gemm/few/kernel.cuh: the variants of kind `few`, for few rows of A, where the time is that of reading B. A
-// and B change places: the rows of the product in a CTA are rows of B, so that no tile is mostly empty, and its columns
-// are the rows of A. The CTAs of a cluster have a part of k each, and add their sums up in shared memory.
+// src/sm90/gemm/few/kernel.cuh: the variants of kind `few`, for few rows of A, where reading B takes the time. A and B
+// change places: the rows of the product in a CTA are rows of B, so that no tile is mostly empty, and its columns are
+// the rows of A. Each CTA of a cluster has a part of k, and they add up their sums in shared memory.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -30,9 +30,10 @@ FALCHION_DEVICE void consume(const GemmArgs& a, const PlaceInCluster& place, typ
     clear(sums);
     for (std::int64_t k = part.k0; k < part.k1; k += Config::kDepth) {
       shared.full[at.stage].wait(at.parity);
-      start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage), sums);
-      // Of 128 columns a product takes some 0.1 us and its bytes 0.65 us. So it is waited for at once, and no stage
-      // stays with it while the next one is on its way.
+      start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage),
+                            sums);  // sums += B A^T, of one block of k
+      // A product of 128 columns takes some 0.1 us, loading its bytes 0.65 us. So it is waited for at once, and its
+      // stage is free for the next load as early as possible.
       wait_multiply<0>(sums);
       if (threadIdx.x % 128 == 0) shared.empty[at.stage].arrive();
       at.advance();
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
   __syncwarp();
   cute::cluster_arrive_relaxed();
-  cute::cluster_wait();  // the barriers of all CTAs of the cluster are there
+  cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
     if (threadIdx.x == 128 * Config::kConsumers) produce<Config>(a, maps, shared, place);
@@ -89,7 +90,8 @@ int launch_few(const GemmArgs& a, void* stream) {
   return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a, maps);
 }
 
-/// The kernel for so many rows. wgmma and TMA follow an A that lies along its rows 64 of them at a time.
+/// Launches the kernel of the narrowest tile that has all rows of A. Where A is contiguous along its rows, wgmma and
+/// TMA need 64 of them at a time.
 template <class Element, Major kMajorB>
 int launch_few_of_width(const GemmArgs& a, void* stream) {
   constexpr auto k = Major::k, rows = Major::rows;

@@ -1,5 +1,5 @@
-// src/sm90/gemm/few/load.cuh: which tiles a cluster has, and the producer, one thread of a CTA, which loads the blocks
-// of its part of k.
+// src/sm90/gemm/few/load.cuh: the tiles of a cluster, and the producer, one thread of a CTA, which loads the blocks of
+// its part of k.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -14,7 +14,7 @@ struct GemmFewMaps {
   CUtensorMap a, b;
 };
 
-/// This CTA's place in its cluster, which also says which part of k it has.
+/// This CTA's place in its cluster, which is also the number of its part of k.
 struct PlaceInCluster {
   int rank, ctas;
 };
@@ -22,7 +22,7 @@ FALCHION_DEVICE PlaceInCluster place_in_cluster() {
   return {static_cast<int>(cute::block_rank_in_cluster()), static_cast<int>(cute::cluster_shape().x)};
 }
 
-/// The tiles of a cluster, every so many: as many clusters run as fit on the device.
+/// The tiles of a cluster: every n-th one of n clusters, which are as many as fit on the device.
 class TilesOfCluster {
  public:
   FALCHION_DEVICE TilesOfCluster(const GemmArgs& a, const PlaceInCluster& place)
@@ -41,7 +41,7 @@ class TilesOfCluster {
   const std::int64_t end_;
 };
 
-/// Asks for `lines` rows of an operand from `row` on, for 64 of k.
+/// Issues the loads of `lines` rows of an operand from `row` on, 64 numbers of k each.
 template <Major kMajor, class Element>
 FALCHION_DEVICE void load_rows(const CUtensorMap& map, std::uint64_t* full, std::uint64_t hint, Element* to, int lines,
                                int row, int k1, int k2, int batch) {

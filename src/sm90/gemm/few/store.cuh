@@ -1,6 +1,6 @@
 // src/sm90/gemm/few/store.cuh: the end of a tile of the GEMM kernel for few rows: the CTAs of a cluster exchange their
-// sums through shared memory, and each turns some rows of the tile into D. No CTA needs memory of the device for it,
-// and the sums are added in the order of k, so a plan gives the same bits each time.
+// sums through shared memory, and each turns some rows of the tile into D. That needs no workspace, and the sums are
+// added in the order of k, so a plan gives the same bits each time.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -11,7 +11,7 @@
 
 namespace falchion::sm90 {
 
-/// Writes the 64 x width sums of a warpgroup to shared memory, turned: row r there is row r of D.
+/// Writes the 64 x width sums of a warpgroup to shared memory, transposed: row r there is row r of D.
 template <class Config, class Fragment>
 FALCHION_DEVICE void put_sums(typename Config::Shared& shared, const Fragment& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -23,7 +23,7 @@ FALCHION_DEVICE void put_sums(typename Config::Shared& shared, const Fragment& s
   }
 }
 
-/// The sums of four columns over all parts of k. All reads are on their way before the first one is waited for.
+/// Returns the sums of four columns over all parts of k. All loads are issued before the first one is used.
 FALCHION_DEVICE void add_parts(const float* own, int parts, float (&sum)[4]) {
   constexpr int kMost = 8;
   float4 x[kMost];
@@ -40,7 +40,7 @@ FALCHION_DEVICE void add_parts(const float* own, int parts, float (&sum)[4]) {
   }
 }
 
-/// The rows of a tile that are this CTA's, one a warp at a time: each lane has four neighbouring columns.
+/// Stores this CTA's rows of a tile, one row a warp at a time: each lane has four neighbouring columns.
 template <class Config>
 FALCHION_DEVICE void store_rows(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
                                 const typename Config::Shared& shared) {
@@ -58,12 +58,12 @@ FALCHION_DEVICE void store_rows(const GemmArgs& a, const GemmFewTile& t, const P
   }
 }
 
-/// turn: the tiles that this CTA has stored before.
+/// turn: the number of tiles that this CTA has stored before.
 template <class Config, class Fragment>
 FALCHION_DEVICE void store_tile(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
                                 typename Config::Shared& shared, int turn, const Fragment& sums) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  // Nobody may read the sums of the tile before any more.
+  // Wait until no CTA still reads the sums of the previous tile.
   if (turn > 0) wait_for_cluster(&shared.read, static_cast<unsigned>(turn - 1) % 2);
   put_sums<Config>(shared, sums);
   sync_threads<128 * Config::kConsumers>(1);

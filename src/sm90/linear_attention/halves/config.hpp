@@ -8,9 +8,8 @@
 
 namespace falchion::sm90 {
 
-/// Each f32 number is the sum of two f16 parts, and of the four products of parts three are computed. Two warps load,
-/// two warpgroups (the splitters) split k and v, one warpgroup carries the state, one makes the outputs, and a warp
-/// stores.
+/// Each f32 number is the sum of two f16 parts; three of the four products of parts are computed. Two warps load, two
+/// warpgroups (the splitters) split k and v, one warpgroup carries the state, one makes the outputs, and a warp stores.
 ///
 /// At d 64 the splitters split q too, and each warpgroup of them has a tile of its own. At d 128 they have no time for
 /// q, and both share each tile, because the registers of one warpgroup could not hold a whole tile.
@@ -43,7 +42,7 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
 
-  // Layouts of one copy, because each stage and each part of it (term) is addressed by itself.
+  // Layouts of one tile, because each stage and each part (term) is addressed separately.
   using LayoutK = typename Tiles::template ByRows<kChunk, kD, 1>;            // (C, E)
   using LayoutKt = typename Tiles::template ByColumns<kChunk, 64, 1>;        // (E, C), 64 rows of E
   using LayoutVt = typename Tiles::template ByColumns<kChunk, kColumns, 1>;  // (M, C)
@@ -64,14 +63,14 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
     alignas(1024) Half q[kTerms][kSplitQ ? kChunk * kD : 1];           // (C, E)
     alignas(1024) Half s[kTerms][kSlots][kD * kColumns];               // (E, M), the state before a chunk
     alignas(1024) float o[kTiles][kChunk * kColumns];                  // 64 tokens, 2 x 32 columns
-    int exponent[2][kStages], s_exponent[kSlots];                      // n of k, v and S: they are multiplied by 2^n
+    int exponent[2][kStages], s_exponent[kSlots];                      // n: k, v and S are multiplied by 2^n
     alignas(16) signed char q_exponent[kChunk / 2];                    // n of every two tokens of q
     alignas(16) unsigned largest[kTeams][2][4 * kSplitters / kTeams];  // maxima of a team's warps; two tiles
     alignas(16) unsigned s_largest[4];                                 // maxima of the warps that carry S
     BarrierOfBytes box_full[kAllBoxes];
     Barrier box_empty[kAllBoxes], full[kOperands][kStages], empty[kOperands][kStages];
     Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
-    /// Each barrier is told how many threads or warps arrive on it.
+    /// Each barrier gets its number of arriving threads or warps.
     FALCHION_DEVICE void init() {
       constexpr int kWarps = 4 * kSplitters / kTeams;  // of a team
       for (int i = 0; i < kAllBoxes; ++i) {

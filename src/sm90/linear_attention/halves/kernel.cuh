@@ -1,12 +1,12 @@
 // src/sm90/linear_attention/halves/kernel.cuh: linear attention on Hopper in f32, in the chunks of
 // linear_attention/kernel.cuh. Each operand of a product is split into two f16 numbers: x 2^n = high + low, where low
-// is what rounding has left over. Together they keep 23 bits of x. Of the four products of such parts, low times low is
+// is the rounding error of high. Together they keep 23 bits of x. Of the four products of such parts, low times low is
 // left out.
 //
-// One n serves a whole group of numbers, namely k of a chunk, or v of a chunk, or a few rows of q. It brings the
-// largest number of the group below 2^15. A number that is at least 2^-16 of the largest then keeps all its bits, and a
-// smaller one has an error of 2^-39 of the largest. The two small products are summed before the large one (for S^T Q^T
-// in linear_attention/wide/kernel.cuh: for 16 columns at a time). docs/design/linear_attention.md, "f32 on Hopper", has
+// One n serves a group of numbers: k of a chunk, or v of a chunk, or a few rows of q. It brings the largest number of
+// the group below 2^15. A number that is at least 2^-16 of the largest then keeps all its bits, and a smaller one has
+// an error of 2^-39 of the largest. The two small products are summed before the large one (for S^T Q^T in
+// linear_attention/wide/kernel.cuh: for 16 columns at a time). docs/design/linear_attention.md, "f32 on Hopper", has
 // the reasons and the measurements.
 #pragma once
 
@@ -17,12 +17,11 @@
 namespace falchion::sm90 {
 
 /// Multiplies 64 x 64 accumulators of a warpgroup by `scale`, splits them, and stores both parts to shared memory in
-/// rows of 128 bytes. kept(i) has the bits of pair i that are stored; the others become 0. The loop splits only as many
-/// numbers at a time as one stmatrix stores, because they need registers beside those of the products that are running.
+/// rows of 128 bytes. kept(i) is a bit mask of pair i; bits outside of it become 0. The loop splits only as many
+/// numbers at a time as one stmatrix stores, since registers are scarce while products are running.
 template <class Rows, class Half, class Kept>
 FALCHION_DEVICE void stage_halves(const Rows& rows, float scale, Half* high, Half* low, const Kept& kept) {
-  // Hides where the pointers come from. Otherwise the compiler computes all addresses ahead and keeps them in
-  // registers.
+  // Hides the origin of the pointers. Otherwise the compiler computes all addresses ahead and keeps them in registers.
   asm volatile("" : "+l"(high), "+l"(low));
   Half* const terms[] = {high, low};
   CUTE_UNROLL
@@ -60,8 +59,8 @@ FALCHION_DEVICE void stage_floats(const Rows& rows, float* to, TwoFactors first,
   }
 }
 
-/// Multiplies P by `scale` and splits it, in the layout of operand A. P becomes 0 where a token would see a later one:
-/// kept(i) has 1 bits for the numbers of pair i that stay.
+/// Multiplies P by `scale` and splits it, in the layout of operand A. Masked elements of P become 0: kept(i) has 1 bits
+/// for the numbers of pair i that stay.
 template <class Accumulators, class Halves, class Kept>
 FALCHION_DEVICE void split_causal(const Accumulators& rP, float scale, Halves (&P)[2], const Kept& kept) {
   auto high = recast<std::uint32_t>(P[0]), low = recast<std::uint32_t>(P[1]);
@@ -77,29 +76,28 @@ FALCHION_DEVICE void split_causal(const Accumulators& rP, float scale, Halves (&
 /// An upper bound of |S|. It is a double because it may exceed the range of f32.
 struct StateBound {
   double most;
-  /// Raises the bound by 64 max|k| max|v|, what a chunk of 64 tokens adds at most if its k and v have the exponents e_k
-  /// and e_v: then |k| < 2^(15 - e_k) and |v| < 2^(15 - e_v). Returns the exponent of the new S.
+  /// Raises the bound by 64 max|k| max|v|, the most that a chunk of 64 tokens can add if its k and v have the exponents
+  /// e_k and e_v: then |k| < 2^(15 - e_k) and |v| < 2^(15 - e_v). Returns the exponent of the new S.
   FALCHION_DEVICE int exponent_with(int e_k, int e_v) {
     most += wide_power_of_two(6 + 15 - e_k + 15 - e_v);
     return exponent();
   }
-  /// The exponent of S: the n that brings the bound below 2^15.
+  /// The exponent of S: the largest n for which 2^n times the bound is below 2^15.
   FALCHION_DEVICE int exponent() const { return min(14 + 1023 - (__double2hiint(most) >> 20), 126); }
 };
 
-/// The warpgroup that carries S in f32. It sums what a chunk adds in accumulators of its own and then adds these to S,
-/// because the tensor core would cut off the bits that do not fit under the sum so far.
+/// The warpgroup that carries S in f32. It sums the product of a chunk in separate accumulators and adds these to S in
+/// f32, because the tensor core would cut off the bits below the precision of the running sum.
 ///
 /// For each chunk it waits for k and v (full) and starts K^T V for the first 64 rows of S. Then it works out the
-/// exponent of S, waits for a free slot (s_empty), splits S as it was before this chunk into that slot and says so
-/// (s_full). Then it waits for the product, adds it to S, does the same for the other rows, and gives k and v back
-/// (empty).
+/// exponent of S, waits for a free slot (s_empty), splits S as it was before this chunk into that slot and signals
+/// s_full. Then it waits for the product, adds it to S, does the same for the other rows, and releases k and v (empty).
 template <class Config>
 class LinearHalvesState : public LinearStateElements<Config> {
  public:
   using LinearStateElements<Config>::LinearStateElements;
 
-  /// kSums: only adds `count` chunks to S. Otherwise it also hands S to the output warps before each chunk.
+  /// kSums: only adds `count` chunks to S. Otherwise it also passes S to the output warps before each chunk.
   template <bool kSums, class Shared>
   FALCHION_DEVICE void run(int count, Shared& shared) {
     RingPosition<Config::kSlots> slot;
@@ -113,7 +111,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
       shared.full[Config::kV][at.stage].wait(at.parity);
       const int e_k = read_by_warp(shared.exponent[Config::kK][at.stage]),
                 e_v = read_by_warp(shared.exponent[Config::kV][at.stage]);
-      start_product(shared, at.stage, 0);
+      start_product(shared, at.stage, 0);  // K^T V, the first 64 rows
       if constexpr (!kSums) {
         const int e_s = bound.exponent_with(e_k, e_v);
         shared.s_empty[slot.stage].wait(slot.parity ^ 1);
@@ -135,10 +133,10 @@ class LinearHalvesState : public LinearStateElements<Config> {
         wait_multiply<0>(added);
         auto rows = rS(_, half, 0);
         CUTE_UNROLL
-        for (int j = 0; j < size(added); ++j) rows(j) += back.of(added(j));
+        for (int j = 0; j < size(added); ++j) rows(j) += back.of(added(j));  // S += K^T V
       }
       __syncwarp();
-      for (const int operand : {Config::kK, Config::kV})  // during sums also in the place of the output warps
+      for (const int operand : {Config::kK, Config::kV})  // during sums also in place of the output warps
         arrive_by_warp(shared.empty[operand][at.stage], kSums ? 2 : 1);
     }
   }
@@ -163,13 +161,13 @@ class LinearHalvesState : public LinearStateElements<Config> {
   decltype(partition_fragment_C(typename Config::MmaState{}, Shape<_64, _64>{})) added;
 };
 
-/// The warpgroup that makes the outputs. P of the next chunk is made while O of this one goes to shared memory.
+/// The warpgroup that makes the outputs. P of the next chunk is computed while O of this one goes to shared memory.
 ///
 /// Before the first chunk it loads q (LinearQuery), waits for the sums of the segment, then for k, and makes P. For
-/// each chunk it then waits for v (full) and S (s_full) and starts O = Q S; reads the exponents and gives k back
-/// (empty); splits P and starts O += P V; waits for Q S, gives S back (s_empty) and loads q of the next chunk; waits
-/// for O, then for k of the next chunk, and starts P of it; gives v back (empty); waits for a free place (o_empty),
-/// writes O there and says so (o_full).
+/// each chunk it then waits for v (full) and S (s_full) and starts O = Q S; reads the exponents and releases k (empty);
+/// splits P and starts O += P V; waits for Q S, releases S (s_empty) and loads q of the next chunk; waits for O, then
+/// for k of the next chunk, and starts P of it; releases v (empty); waits for a free place (o_empty), writes O there
+/// and signals o_full.
 template <class Config>
 class LinearHalvesOutputs {
  public:
@@ -184,7 +182,7 @@ class LinearHalvesOutputs {
     if (count > 0) q.load(true, shared);
     wait_for_sums<Config>();
     if (count > 0) {
-      start_p(true);
+      start_p(true);  // P = Q K^T
       wait_multiply<0>(rP);
     }
     CUTE_NO_UNROLL
@@ -194,23 +192,23 @@ class LinearHalvesOutputs {
       shared.full[Config::kV][stage].wait(at.parity);
       at.advance();
       shared.s_full[slot.stage].wait(slot.parity);
-      start_qs(slot.stage);
-      // P V must have the same exponent as Q S, because both are summed in O. So P is multiplied by 2^e_p. It is at
-      // most 2^15 then, since the bound from which e_s comes includes the 64 tokens of this chunk.
+      start_qs(slot.stage);  // O = Q S
+      // P V must have the same exponent as Q S, because both are summed in O. So P is multiplied by 2^e_p. The result
+      // is at most 2^15, since the bound that gives e_s includes the 64 tokens of this chunk.
       const int e_s = read_by_warp(shared.s_exponent[slot.stage]);
       const int e_p =
           e_s - read_by_warp(shared.exponent[Config::kK][stage]) - read_by_warp(shared.exponent[Config::kV][stage]);
       const float scale = power_of_two(max(e_p, -126));
       arrive_by_warp_having(__float_as_uint(scale), shared.empty[Config::kK][stage]);
-      split_causal(rP, scale, P, kept);
-      start_pv(stage);
-      warpgroup_wait<kBatchesOfHalves>();  // Q S is there; the batches of P V may still run
+      split_causal(rP, scale, P, kept);    // P = 0 for later tokens
+      start_pv(stage);                     // O += P V
+      warpgroup_wait<kBatchesOfHalves>();  // Q S is done; the batches of P V may still run
       keep_terms(q.terms);
       arrive_by_warp(shared.s_empty[slot.stage]);
       q.load(more, shared);
       wait_multiply<0>(rO);
       keep_terms(P);
-      start_p(more);
+      start_p(more);  // P = Q K^T of the next chunk
       arrive_by_warp(shared.empty[Config::kV][stage]);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
       stage_floats(rO, shared.o[tile.stage], TwoFactors(-e_q[0] - e_s, sweep.scale),
@@ -223,9 +221,9 @@ class LinearHalvesOutputs {
   }
 
  private:
-  /// Starts P = Q K^T (C, C) of the chunk that `at` stands at. there: is there such a chunk? Otherwise it waits for the
-  /// phase before, which is over, and multiplies whatever lies there: if only some branch started a product, ptxas
-  /// would serialise all products.
+  /// Starts P = Q K^T (C, C) of the chunk at `at`, if there is one (there). Otherwise it waits for the previous phase,
+  /// which is over, and multiplies stale data: ptxas serialises all products if a product is started in one branch
+  /// only.
   FALCHION_DEVICE void start_p(bool there) {
     shared.full[Config::kK][at.stage].wait(at.parity ^ (there ? 0 : 1));
     const int stage = at.stage;

@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/halves/query.cuh: how the output warpgroup of kernel.cuh gets q of a chunk
-// in f32 into registers, as two f16 parts. At d 64 the splitters have split q; at d 128 they have no time for it, and
-// the output warpgroup splits it itself (docs/design/linear_attention.md, "f32 on Hopper").
+// src/sm90/linear_attention/halves/query.cuh: how the output warpgroup of kernel.cuh gets q of a chunk in f32 into
+// registers, as two f16 parts. At d 64 the splitters split q; at d 128 they are too busy, and the output warpgroup
+// splits it (docs/design/linear_attention.md, "f32 on Hopper").
 #pragma once
 
 #include <type_traits>
@@ -19,11 +19,11 @@ struct LinearQueryTerms {
   int exponent[2];
 };
 
-/// q that the splitters have split. Every two rows have an exponent of their own.
+/// q that the splitters have split. Every two rows share an exponent.
 template <class Config>
 struct LinearSplitQuery : LinearQueryTerms<Config> {
-  /// Waits for q and loads it. there: is there another chunk? If not, it waits only for the phase before, which is
-  /// over, and loads whatever lies there.
+  /// Waits for q and loads it. there: is there another chunk? If not, it waits only for the previous phase, which is
+  /// over, and loads stale data.
   FALCHION_DEVICE void load(bool there, typename Config::Shared& shared) {
     shared.full[Config::kQ][0].wait(at.parity ^ (there ? 0 : 1));
     at.advance();
@@ -43,7 +43,7 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
     for (int r = 0; r < 2; ++r)
       this->exponent[r] = static_cast<signed char>(read_by_warp(of_warp[r]) >> threadIdx.x % 32 / 8 * 8);
   }
-  /// Gives q back. It may be called once a product of q has started: all of q is in registers by then.
+  /// Releases q. It may be called once a product of q has started: all of q is in registers by then.
   FALCHION_DEVICE void release(typename Config::Shared& shared) {
     const float loaded = power_of_two(this->exponent[0]) + power_of_two(this->exponent[1]);
     arrive_by_warp_having(__float_as_uint(loaded), shared.empty[Config::kQ][0]);
@@ -52,10 +52,10 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
   RingPosition<1> at;
 };
 
-/// q that comes in f32 and is split here. The 16 rows of a warp share one exponent.
+/// q that arrives in f32 and is split here. The 16 rows of a warp share one exponent.
 template <class Config>
 struct LinearWholeQuery : LinearQueryTerms<Config> {
-  /// Waits for the boxes of q (if there is another chunk, as above), reads them, gives them back and splits them.
+  /// Waits for the boxes of q (if there is another chunk, as above), reads them, releases them and splits them.
   FALCHION_DEVICE void load(bool there, typename Config::Shared& shared) {
     constexpr int kPairs = Config::kD / 4;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -92,7 +92,7 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
       low(i) = round_half(x[i][0], x[i][1]);
     }
   }
-  /// There is nothing to give back: load has done so.
+  /// Does nothing: load has released the boxes.
   FALCHION_DEVICE void release(typename Config::Shared&) {}
 
   RingPosition<Config::kBoxesOfSecond> at;

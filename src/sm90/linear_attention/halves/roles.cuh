@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/halves/roles.cuh: what each warp of a CTA does in linear attention on Hopper in f32, where
-// each number is split into two f16 numbers. docs/design/linear_attention.md, "f32 on Hopper: a high and a low part",
-// describes and measures it.
+// src/sm90/linear_attention/halves/roles.cuh: the work of each warp of a CTA in linear attention on Hopper in f32,
+// where each number is split into two f16 numbers. docs/design/linear_attention.md, "f32 on Hopper: a high and a low
+// part", describes and measures it.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -13,10 +13,10 @@
 
 namespace falchion::sm90 {
 
-/// For each chunk these wait for each other in this order, on rings of barriers in shared memory:
+/// For each chunk the roles wait for each other in this order, on rings of barriers in shared memory:
 ///   two loader threads (BoxLoader)           wait until a box is empty; load 64 x 64 floats of k, v or q
 ///   two warpgroups (LinearSplitter)          wait for a box and for a free stage; split k and v, at d 64 also q
-///   warpgroup 0 (LinearHalvesState)          waits for k and v and for a free slot; hands out S, then adds K^T V to it
+///   warpgroup 0 (LinearHalvesState)          waits for k and v and for a free slot; passes S on, then adds K^T V to it
 ///   warpgroup 1 (LinearHalvesOutputs)        waits for q, k, v and S and for a free place for O; makes O
 ///   the storing thread (store_chunks)        waits for O; stores it
 /// Before that, where sequences are cut into segments, the loaders, the splitters and warpgroup 0 go through the chunks
@@ -49,9 +49,9 @@ struct LinearHalvesRoles {
         BoxLoader<Config, 1>(cta, shared).run();
       } else if (warp == 2) {
         store_chunks<Config>(cta, shared);
-        // The kernel that may still run before this one belongs to the same call and writes other tensors, so no CTA
-        // has to wait for it before it works. Each waits for it at its end, so that a later kernel, which waits for
-        // this one, does not pass both.
+        // The previous kernel, which may still run, belongs to the same call and writes other tensors, so no CTA has to
+        // wait for it before its work. Each CTA waits for it at its end. So a later kernel, which waits for this one,
+        // cannot overtake the previous one either.
         wait_for_earlier_kernels();
       }
     }

@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/halves/split.cuh: how k, v and (at d 64) q come from memory in f32 and are split into two
-// f16 parts for kernel.cuh. One thread loads boxes by TMA for each ring, and two warpgroups split
-// them. docs/design/linear_attention.md, "f32 on Hopper", says why it is done so.
+// src/sm90/linear_attention/halves/split.cuh: loads k, v and (at d 64) q in f32 and splits them into two f16 parts for
+// kernel.cuh. One thread loads boxes by TMA for each ring, and two warpgroups split them.
+// docs/design/linear_attention.md, "f32 on Hopper", has the reasons.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -12,9 +12,8 @@ namespace falchion::sm90 {
 
 /// The thread that fills ring kRing of boxes. A box has 64 x 64 floats and lies as two tiles of 32 columns. At d 64
 /// each of the two teams of splitters has a ring. At d 128 ring 0 has k and v for the splitters, and ring 1 has q for
-/// the output warpgroup. Two teams cannot share a ring: boxes do not arrive in the order in which they were asked for,
-/// and a team that is ahead would mistake the phase before for its own, because phases of a barrier that are two apart
-/// look the same.
+/// the output warpgroup. Two teams cannot share a ring: boxes may arrive out of order, and a team that is ahead would
+/// mistake the previous phase for its own, because a barrier has the same parity every other phase.
 template <class Config, int kRing>
 class BoxLoader {
  public:
@@ -68,9 +67,9 @@ class BoxLoader {
 };
 
 /// The warpgroups that split, called the splitters. For a tile they wait for its boxes and read them, find the largest
-/// number, give the boxes back, wait until a place for the parts is free (empty), write the parts there and say so
-/// (full). Each of these steps waits for the one before it. Where two warpgroups split half a tile each, a tile takes
-/// them 1400 clocks; where each splits a tile of its own (two teams), it takes 2200.
+/// number, release the boxes, wait until a place for the parts is free (empty), write the parts there and signal full.
+/// Each of these steps waits for the one before it. Where two warpgroups split half a tile each, a tile takes them 1400
+/// clocks; where each splits a tile of its own (two teams), it takes 2200.
 template <class Config>
 class LinearSplitter {
   using Half = typename Config::Half;
@@ -163,7 +162,7 @@ class LinearSplitter {
         largest = max(largest, of_two);
       }
     } else {
-      unsigned* const of_warps = shared.largest[team][parity ^= 1];  // some warps may still read the one before
+      unsigned* const of_warps = shared.largest[team][parity ^= 1];  // some warps may still read the previous one
       largest = largest_of_warps<kEach * kSize, kThreads / 32>(x[0], of_warps, kOfSplitters + team);
       exponent[0] = exponent_for(largest);
     }

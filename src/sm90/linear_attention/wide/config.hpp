@@ -12,8 +12,8 @@ namespace falchion::sm90 {
 /// Each f32 number is split into two f16 parts as in linear_attention/halves/config.hpp. But q and k are split once for
 /// a head instead of once for each 64 columns, and S stays in registers: two warpgroups carry 64 columns of S each,
 /// transposed, in the layout of operand A of O^T = S^T Q^T, and make the outputs. Two warpgroups split q, k and v, and
-/// one makes P. There is no sixth warpgroup that loads or stores: with 768 threads ptxas has 80 registers for each
-/// thread, which are too few for 64 accumulators.
+/// one makes P. There is no sixth warpgroup that loads or stores: with 768 threads a thread has at most 80 registers,
+/// too few for 64 accumulators.
 struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWideD> {
   using Half = cutlass::half_t;
   using Tiles = LinearTiles<Half, kLinearWideD, kLinearWideD>;
@@ -42,7 +42,7 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWide
   using MmaState = Tiles::Ss<kD, kChunk, kByMN, kByMN>;  // S^T += V^T K
 
   enum Operand { kQ, kK, kV, kOperands };  // the splitters split them in this order, two boxes each
-  // k has two stages. So the number of its stage is also the parity of all rings that have one stage.
+  // k has two stages, so the number of its stage is also the parity of all rings that have one stage.
   static constexpr int kBox = 64 * 64, kPlaces = 4, kStagesOfK = 2;
 
   struct Shared {
@@ -55,18 +55,18 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWide
       Half p[kTerms][kChunk * kChunk];  // (C, C)
     };
     alignas(1024) Out out[kStates];  // 64 columns of o each; P is in out[1], so the second columns go where P was
-    // Exponents are powers of two by which numbers are multiplied. Arrays of [2] serve even and odd chunks.
+    // Exponents of powers of two that numbers are multiplied by. Arrays of [2] serve even and odd chunks.
     int exponent_k[2], exponent_v[2];
     int exponent_q[8];                   // entry n is for tokens 2n and 2n + 1, and for those 16, 32 and 48 further on
-    int exponent_change[2];              // by how much the exponent of S changes at this chunk
-    int exponent_added[2];               // by which V^T K of this chunk is multiplied before it is added to S
-    TwoFactors factor_o[2][8];           // what O is multiplied by, for the same tokens as exponent_q
+    int exponent_change[2];              // the change of S's exponent at this chunk
+    int exponent_added[2];               // of the factor of V^T K of this chunk, before it is added to S
+    TwoFactors factor_o[2][8];           // the factors of O, for the same tokens as exponent_q
     alignas(16) unsigned largest[2][8];  // maxima of the splitters' warps; two tiles
     BarrierOfBytes box_full[2 * kOperands];
     Barrier q_full, q_empty, k_full[kStagesOfK], k_empty[kStagesOfK], v_full, v_empty, p_full, p_empty;
-    Barrier p_read;  // both warpgroups of the state have read P. p_empty comes later: the o in its place is stored
+    Barrier p_read;  // both state warpgroups have read P; p_empty comes later, when the o in its place has been stored
     Barrier known;   // the exponents of k and v can be read
-    /// Each barrier is told how many threads or warps arrive on it.
+    /// Each barrier gets its number of arriving threads or warps.
     FALCHION_DEVICE void init() {
       constexpr int kWarpsOfState = 4 * kStates, kWarpsOfSplitters = 4 * kSplitters;
       for (auto& barrier : box_full) barrier.init(1);

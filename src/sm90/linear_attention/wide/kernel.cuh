@@ -12,12 +12,11 @@
 
 namespace falchion::sm90 {
 
-/// The warpgroup that makes P, and that works out the powers of two of S and O, since it waits for the exponents
-/// anyway.
+/// The warpgroup that makes P. It also works out the powers of two of S and O, since it waits for the exponents anyway.
 ///
 /// For each chunk it waits for q and k (q_full, k_full) and starts P = Q K^T; waits for the exponents of k and v
-/// (known); waits for P and gives q and k back (q_empty, k_empty); waits until the place of P is free (p_empty), writes
-/// the exponents and P there, and says so (p_full).
+/// (known); waits for P and releases q and k (q_empty, k_empty); waits until the place of P is free (p_empty), writes
+/// the exponents and P there, and signals p_full.
 class LinearWideScores {
   using Config = LinearWideConfig;
   using Shared = Config::Shared;
@@ -37,11 +36,11 @@ class LinearWideScores {
     for (; count > 0; --count, at.advance()) {
       shared.q_full.wait(at.stage);
       shared.k_full[at.stage].wait(at.parity);
-      start_p(at.stage);
+      start_p(at.stage);  // P = Q K^T
       shared.known.wait(at.stage);
       const int e_k = read_by_warp(shared.exponent_k[at.stage]), e_v = read_by_warp(shared.exponent_v[at.stage]);
       const int e_before = bound.exponent(), e_s = bound.exponent_with(e_k, e_v);
-      const int e_p = e_s - e_k - e_v;  // gives V^T P^T the exponent of S^T Q^T, with which it is summed
+      const int e_p = e_s - e_k - e_v;  // gives V^T P^T the same exponent as S^T Q^T, since both are summed in O
       const int e_q = shared.exponent_q[threadIdx.x % 8];
       wait_multiply<0>(rP);
       __syncwarp();
@@ -74,7 +73,7 @@ class LinearWideScores {
     };
     start_multiply_halves<true>(Config::MmaQk{}, q, k, rP);
   }
-  /// A word whose `count` lowest bits are 1: none of them below 0, all of them above 32.
+  /// A word whose `count` lowest bits are 1: none if count is negative, all if it is above 32.
   static FALCHION_DEVICE std::uint32_t low_bits(int count) {
     std::uint32_t mask;
     asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(mask) : "r"(max(count, 0)));
@@ -85,22 +84,22 @@ class LinearWideScores {
   const float scale;
   Shared& shared;
   // 16 times the number of tokens that this thread's first row sees from the thread's first column on; it may be
-  // negative. So its low bits (clamped) are the mask of the first pair. Backward in time it counts the tokens that the
-  // row does not see, and `flip`, which is all ones then, inverts the mask.
+  // negative. Its low bits (clamped) are the mask of the first pair. Backward in time it counts the tokens that the row
+  // does not see, and `flip`, which is all ones then, inverts the mask.
   int bits;
   const std::uint32_t flip;
   decltype(partition_fragment_C(Config::MmaQk{}, Shape<_64, _64>{})) rP;
 };
 
-/// The two warpgroups that carry S^T and make O^T, 64 rows (M) of each. S starts from 0, and nobody asks for the final
-/// state. S is always kept multiplied by the power of two that brings it below 2^15.
+/// The two warpgroups that carry S^T and make O^T, 64 rows (M) of each. S starts from 0, and no final state is stored.
+/// S is always kept multiplied by the power of two that brings it below 2^15.
 ///
 /// For each chunk a warpgroup splits S^T in its registers, waits for q (q_full) and starts O^T = S^T Q^T; waits for P
-/// and v (p_full, v_full); waits for its product and gives q back (q_empty); adds V^T P^T; says that it has read P
+/// and v (p_full, v_full); waits for its product and releases q (q_empty); adds V^T P^T; signals that it has read P
 /// (p_read). Warpgroup 0 then stores its o. Warpgroup 1 first waits until both have read P, because its o goes to the
 /// place of P. Each then waits for k (k_full) and starts V^T K; waits until its o has left shared memory, after which
-/// warpgroup 1 gives the place of P back (p_empty); waits for V^T K, gives k and v back (k_empty, v_empty) and adds it
-/// to S^T.
+/// warpgroup 1 releases the place of P (p_empty); waits for V^T K, releases k and v (k_empty, v_empty) and adds it to
+/// S^T.
 class LinearWideState {
   using Config = LinearWideConfig;
   using Shared = Config::Shared;
@@ -122,35 +121,35 @@ class LinearWideState {
     RingPosition<Config::kStagesOfK> at;
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance(), row += step) {
-      start_sq(at.stage);
+      start_sq(at.stage);  // O^T = S^T Q^T
       shared.p_full.wait(at.stage);
       shared.v_full.wait(at.stage);
       const int change = read_by_warp(shared.exponent_change[at.stage]);
       const float factor = power_of_two(max(read_by_warp(shared.exponent_added[at.stage]), -126));
-      warpgroup_wait<0>();  // S^T Q^T is there
+      warpgroup_wait<0>();  // S^T Q^T is done
       for (auto& terms : S) keep_terms(terms);
       arrive_by_warp(shared.q_empty);
       if (change != 0) scale_all(change);
-      start_vp();
+      start_vp();  // O^T += V^T P^T
       wait_multiply<0>(rO);
       arrive_by_warp(shared.p_read);
       if (group == 1) shared.p_read.wait(at.stage);
       store_o(shared.factor_o[at.stage]);
       shared.k_full[at.stage].wait(at.parity);
-      start_state(at.stage);
+      start_state(at.stage);  // V^T K
       cute::tma_store_wait<0>();
       give_back_p();
       wait_multiply<0>(added);
       arrive_by_warp(shared.k_empty[at.stage]);
       arrive_by_warp(shared.v_empty);
       CUTE_UNROLL
-      for (int j = 0; j < size(added); ++j) rS(j) = fmaf(added(j), factor, rS(j));
+      for (int j = 0; j < size(added); ++j) rS(j) = fmaf(added(j), factor, rS(j));  // S^T += V^T K
     }
   }
 
  private:
-  /// The first thread of warpgroup 1 gives the place of P back: it is the thread that has waited for its o to leave
-  /// that place. There is no branch, because products are running (see arrive_by_warp).
+  /// The first thread of warpgroup 1 releases the place of P, since it is the thread that has waited for its o to leave
+  /// that place. The arrival is predicated, because products are running (see arrive_by_warp).
   FALCHION_DEVICE void give_back_p() {
     asm volatile(
         "{\n"
@@ -252,11 +251,11 @@ class LinearWideState {
   decltype(partition_fragment_C(Config::MmaSq{}, Shape<_64, _64>{})) rO;         // (M, C)
 };
 
-/// What each warp of a CTA does. For each chunk the warps wait for each other in this order:
+/// The work of each warp of a CTA. For each chunk the warps wait for each other in this order:
 ///   warpgroups 3 and 4 (LinearWideSplitter)  wait for boxes and for free places; split q, k and v
 ///   warpgroup 2 (LinearWideScores)           waits for q and k, for their exponents and for the place of P; makes P
 ///   warpgroups 0 and 1 (LinearWideState)     wait for q, P, v and k; make O^T, store it, and add V^T K to S^T
-/// The first splitter thread asks for the boxes, and one thread of each warpgroup of the state stores o.
+/// The first splitter thread issues the loads of the boxes, and one thread of each warpgroup of the state stores o.
 struct LinearWideRoles {
   using Config = LinearWideConfig;
   static FALCHION_DEVICE void run(const LinearCta& cta, Config::Shared& shared) {

@@ -1,6 +1,6 @@
-// src/sm90/linear_attention/wide/split.cuh: how q, k and v come from memory in f32 and are split into two f16 parts in
-// wide CTAs, which have all columns of a head (kernel.cuh). docs/design/linear_attention.md, "Wide: all
-// 128 columns of a head in one CTA", describes it.
+// src/sm90/linear_attention/wide/split.cuh: loads q, k and v in f32 and splits them into two f16 parts in wide CTAs,
+// which have all columns of a head (kernel.cuh). docs/design/linear_attention.md, "Wide: all 128 columns of a head in
+// one CTA", describes it.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,9 +10,9 @@
 
 namespace falchion::sm90 {
 
-/// The splitters, two warpgroups that split q, k and v of each chunk, in this order. Each operand comes as two boxes of
-/// 64 tokens x 64 columns, which are numbered 0 to 5 in a chunk. There are four places for boxes, and the first thread
-/// asks for boxes four ahead.
+/// The splitters, two warpgroups that split q, k and v of each chunk, in this order. Each operand arrives as two boxes
+/// of 64 tokens x 64 columns, which are numbered 0 to 5 in a chunk. There are four places for boxes, and the first
+/// thread issues their loads four ahead.
 class LinearWideSplitter {
   using Config = LinearWideConfig;
   using Half = Config::Half;
@@ -66,7 +66,7 @@ class LinearWideSplitter {
   FALCHION_DEVICE float* place(int parity) const {
     return shared.box[kN % Config::kPlaces ^ 2 * parity];
   }
-  /// For one thread: asks for box kN of this chunk; from 6 on these are the boxes of the next chunk.
+  /// Called by one thread: issues the load of box kN of this chunk; from 6 on these are the boxes of the next chunk.
   template <int kN>
   FALCHION_DEVICE void request(int parity) {
     constexpr int kBox = kN % (2 * Config::kOperands);
@@ -93,7 +93,8 @@ class LinearWideSplitter {
       to[3] = four.w;
     }
   }
-  /// Splits what load has read, columns 64 kHalf to 64 kHalf + 63, and stores both parts where wgmma reads them.
+  /// Splits the numbers that load has read, columns 64 kHalf to 64 kHalf + 63, and stores both parts in the layout of
+  /// wgmma.
   template <int kHalf>
   FALCHION_DEVICE void store(float scale, Terms& terms) {
     const int to = row * 64 + ((4 * side + piece / 2) ^ row % 8) * 8 + piece % 2 * 4;  // 16 bytes, 8 columns
@@ -103,22 +104,23 @@ class LinearWideSplitter {
       split_four(x[j][kHalf], scale, terms[0] + at, terms[1] + at);
     }
   }
-  /// Splits a tile of 64 x 128. Its first box is in registers already, and at the end the first box of the next tile
-  /// is. In between it reads the second box; finds the exponent, for which all splitters meet; asks for the boxes that
-  /// take the places of these two; waits until the place for the parts is free (empty), writes them and says so (full).
+  /// Splits a tile of 64 x 128. On entry its first box is in registers, on exit the first box of the next tile. In
+  /// between it reads the second box; finds the exponent, where all splitters synchronise; issues the loads of the next
+  /// boxes in the places of these two; waits until the place for the parts is free (empty), writes them and signals
+  /// full.
   template <int kOperand>
   FALCHION_DEVICE void split(int parity, bool more, Terms& terms, Barrier& empty, int empty_parity, Barrier& full) {
     constexpr int kBox = 2 * kOperand;
     load<kBox + 1>(parity, parity);
     const int exponent = find_exponent<kOperand>();
-    // The warpgroup that makes P is told the exponents at once. It cannot miss a phase of `known`: it gives q back
-    // after it has waited for `known`, and q of this chunk was written only after that of the chunk before was given
-    // back.
+    // The warpgroup that makes P gets the exponents as early as possible. It cannot miss a phase of `known`: it
+    // releases q after it has waited for `known`, and q of this chunk was written only after that of the previous chunk
+    // had been released.
     if (kOperand == Config::kV && thread == 0) {
       shared.exponent_v[parity] = exponent;
       shared.known.arrive();
     }
-    // All splitters have read both boxes by now, since find_exponent makes them meet after their maxima.
+    // All splitters have read both boxes by now, since find_exponent synchronises them after their maxima.
     if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more)) {
       request<kBox + Config::kPlaces>(parity);
       request<kBox + 1 + Config::kPlaces>(parity);
@@ -128,7 +130,7 @@ class LinearWideSplitter {
     if (kOperand == Config::kQ && thread % 32 == 0) shared.exponent_q[thread / 32] = exponent;
     const float scale = power_of_two(exponent);
     store<0>(scale, terms);
-    // Without a next tile this reads whatever lies there, and nobody uses it.
+    // Without a next tile this reads stale data, which is never used.
     load<kBox + 2>(parity, kOperand == Config::kV && more ? parity ^ 1 : parity);
     store<1>(scale, terms);
     publish_to_async();
@@ -136,11 +138,11 @@ class LinearWideSplitter {
     arrive_by_warp(full);
   }
   /// k and v have one exponent for all tokens of the chunk. q has one for the eight tokens of this warp, which are
-  /// every eighth pair. All splitters meet here, and nobody may pass before all have read their boxes, because TMA
-  /// writes the next boxes there. A barrier alone does not wait for loads that are in flight, but a maximum over what
-  /// they load does. For k and v each maximum has to cross the barrier, so it comes before. For q nothing crosses the
-  /// barrier: the empty asm makes the compiler have the exponent before it goes on, and ptxas leaves the maximum, in
-  /// which all lanes of a warp take part (REDUX), on its side of a barrier (BAR).
+  /// every eighth pair. All splitters synchronise here, and none may pass before all have read their boxes, because TMA
+  /// writes the next boxes there. A barrier alone does not wait for loads that are in flight, but a maximum of the
+  /// loaded numbers does. For k and v each maximum has to cross the barrier, so it comes before. For q nothing crosses
+  /// the barrier: the empty asm makes the compiler have the exponent before it goes on, and ptxas leaves the maximum,
+  /// in which all lanes of a warp take part (REDUX), on its side of a barrier (BAR).
   template <int kOperand>
   FALCHION_DEVICE int find_exponent() {
     constexpr int kSize = 8 * kEach;
