@@ -17,7 +17,7 @@ namespace falchion::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 16;              // that share a row
+constexpr int kLanes = 16;              // lanes that share a row
 constexpr int kTileRows = kPaddedRows;  // of one CTA of the statistics
 
 /// The sum over this lane's columns of grad_o . o.
@@ -43,9 +43,8 @@ FALCHION_DEVICE float part_of_delta(const Element* grad_o, std::int64_t column_s
   return sum;
 }
 
-/// Writes the statistics of a tile of rows of one head. Where several CTAs will add to grad_q it clears what they start
-/// from: the sums of the tile, or its turns. A row whose lse is -inf has seen no key; it counts for nothing, and so
-/// does the padding.
+/// Writes the statistics of a tile of rows of one head. Where several CTAs will add to grad_q it clears their sums, or
+/// the turns. A row with lse = -inf sees no key: it gets the statistic of a masked-out row, like the padding.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     row_statistics(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
@@ -56,8 +55,8 @@ __global__ void __launch_bounds__(kThreads)
   int x = static_cast<int>(blockIdx.x);
   by.tiles(x, m, x);
   by.heads(b, h, x);
-  // The turns of all rows are cleared block by block, whatever the lengths say: a counter that keeps what it held could
-  // make a CTA wait for ever.
+  // The turns of all rows are cleared block by block, independent of the lengths: with a stale counter a CTA could wait
+  // for ever.
   const BackwardLayout layout = BackwardLayout::of(a);
   const std::int64_t block = (std::int64_t{b} * a.h_q + h) * layout.rows + m * kTileRows;
   if (summed > 0 && !a.any_order && m * kTileRows < layout.rows && threadIdx.x < kTileRows / 64 * 2)
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x % kLanes != 0) continue;
     if (a.grad_lse.data != nullptr) delta -= static_cast<const float*>(a.grad_lse.data)[statistic(a.grad_lse)];
     const float lse = static_cast<const float*>(a.lse.data)[statistic(a.lse)];
-    // A sum that underflows may be -0, which would mean that the row counts for nothing; + 0 makes it +0.
+    // A sum that underflows may be -0, which marks a masked-out row; + 0 makes it +0.
     put(r, lse == -FALCHION_INF ? no_row() : RowStatistic{lse * unit, delta + 0.f});
   }
 }
@@ -140,7 +139,7 @@ __global__ void __launch_bounds__(32) sum_slopes(const __grid_constant__ Attenti
   float sum = 0;
   std::int64_t before = 0;  // tiles of the sequences before this one
   for (int b = 0; b < last; ++b) {
-    // The lengths of packed sequences that overlap have more tiles than there are sums.
+    // Packed sequences that overlap (invalid lengths) have more tiles than there are sums.
     const std::int64_t room = a.row_tiles - (a.packed ? before : 0);
     const int tiles = static_cast<int>(min(std::int64_t{(rows_of_q(a, b).length + rows - 1) / rows}, room));
     const float* from = layout.slope_sums(a, b, h) + (a.packed ? before : 0);

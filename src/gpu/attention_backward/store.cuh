@@ -1,5 +1,5 @@
 // src/gpu/attention_backward/store.cuh: stores gradients of the backward pass straight from the registers of a warp:
-// rounded, in f32 or added to what is there.
+// rounded, in f32, or added to the tensor's contents.
 #pragma once
 
 #include <cutlass/numeric_conversion.h>
@@ -10,7 +10,7 @@
 
 namespace falchion::gpu {
 
-/// Two neighbouring columns of a gradient, at `to`: rounded, in f32 or added to what is there.
+/// Stores two neighbouring columns of a gradient at `to`: rounded, in f32, or added to its contents.
 template <class Element>
 FALCHION_DEVICE void store_pair(const AttentionBackwardArgs& a, void* data, std::int64_t at, float x, float y) {
   if (!a.grads_f32) {
@@ -24,7 +24,7 @@ FALCHION_DEVICE void store_pair(const AttentionBackwardArgs& a, void* data, std:
   to[1] = a.accumulate ? to[1] + y : y;
 }
 
-/// Where the rows of a gradient go that one warp has, or several one after another, 16 each.
+/// The destination of the gradient rows of one warp, or of several warps in a row, 16 rows each.
 struct GradientRows {
   const View& x;
   std::int64_t head;  // offset of row 0 of the sequence in this head
@@ -34,9 +34,9 @@ struct GradientRows {
   bool wide;  // rows begin at multiples of 16 bytes and are rounded
 };
 
-/// Stores an accumulator (16 kWarps, kColumns) of so many warps, in mma.sync's order of elements, which is wgmma's too.
-/// Where counts(row) is false, the row is 0, whatever was computed. Rounded numbers go out 16 bytes at a time: of 4
-/// atoms the lanes of a quad exchange their columns, so that each lane has all 8 columns of one atom.
+/// Stores an accumulator (16 kWarps, kColumns) of kWarps warps, in the element order of mma.sync, which wgmma shares.
+/// Where counts(row) is false, the row is stored as 0. Rounded numbers are stored 16 bytes at a time: the lanes of a
+/// quad exchange the columns of 4 atoms, so that each lane has all 8 columns of one atom.
 template <class Element, int kColumns, int kWarps, class Gradient, class Counts>
 FALCHION_DEVICE void store_rows(const AttentionBackwardArgs& a, const GradientRows& to, const Gradient& gradient,
                                 Counts counts) {
@@ -76,14 +76,14 @@ FALCHION_DEVICE void store_rows(const AttentionBackwardArgs& a, const GradientRo
   }
 }
 
-/// A tile of kRows rows of one head, of which the workspace has the sums of grad_q.
+/// A tile of kRows rows of one head whose sums of grad_q are in the workspace.
 template <int kRows>
 struct SummedRows {
   int h = 0;
   Rows q;
   int row0 = 0;            // of the sequence
   std::int64_t first = 0;  // number of that row in the workspace
-  bool summed = false;     // else the rows see no key, and nobody has made a sum
+  bool summed = false;     // false: the rows see no key, and there is no sum
 
   /// Block x stands for (sequence, head, tile). It may have no rows: then row0 is past the end.
   static FALCHION_DEVICE SummedRows of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x) {
@@ -102,13 +102,13 @@ struct SummedRows {
     t.summed = t.row0 < t.q.length && !mask.visible(t.row0, min(t.row0 + kRows, t.q.length)).empty();
     return t;
   }
-  /// Where rows of the tile go, from row `row` and from `column` on.
+  /// The destination of the tile's rows, from row `row` and from `column` on.
   FALCHION_DEVICE GradientRows to(const AttentionBackwardArgs& a, int row, int column) const {
     const View& x = a.grad_q;
     const std::int64_t head = q.batch * x.stride[0] + q.begin * x.stride[1] + h * x.stride[2];
     return {x, head, row0 + row, q.length, column, static_cast<int>(a.d_qk), a.scale, !a.grads_f32 && a.grads_aligned};
   }
-  /// Does a row of the sequence count? If not, its gradient is 0, whatever was summed.
+  /// Whether a row of the sequence counts. If not, its gradient is 0.
   FALCHION_DEVICE bool counts(const AttentionBackwardArgs& a, int row) const {
     return !counts_for_nothing(BackwardLayout::of(a).statistic(a, first + row - row0));
   }

@@ -1,5 +1,5 @@
-// src/gpu/attention_backward/tile.cuh: finds out which rows or keys one CTA of the backward pass owns, and which tiles
-// of the other side it has to visit.
+// src/gpu/attention_backward/tile.cuh: works out which rows or keys one CTA of the backward pass owns, and which tiles
+// of the other side it visits.
 #pragma once
 
 #include <cutlass/fast_math.h>
@@ -23,7 +23,8 @@ struct BackwardDivisors {
       : tiles(static_cast<int>(owner == Owner::keys ? a.key_tiles : a.row_tiles)),
         heads(static_cast<int>(owner == Owner::keys ? a.h_k : a.h_q)),
         parts(parts),
-        // Without query heads nothing is divided by it, but FastDivmod cannot be made of 0: the host divides by it.
+        // Without query heads the ratio is not used, but FastDivmod cannot be made of 0, which it would divide by on
+        // the host.
         ratio(static_cast<int>(a.h_q > 0 ? a.h_q / a.h_k : 1)) {}
 };
 
@@ -33,13 +34,13 @@ inline std::int64_t backward_blocks(const AttentionBackwardArgs& a, Owner owner,
   return tiles * parts * (a.packed ? 1 : a.b);
 }
 
-/// The queries that see at least one key in [k0, k1), of `length` queries.
+/// The queries, of `length`, that see at least one key in [k0, k1).
 FALCHION_DEVICE Range queries_of(const BandMask& mask, std::int64_t k0, std::int64_t k1, int length) {
   const std::int64_t begin = k0 - mask.shift - mask.right, end = k1 - mask.shift + mask.left;
   return {max(begin, std::int64_t{0}), min(end, std::int64_t{length})};
 }
 
-/// The statistic of a row that counts for nothing.
+/// The statistic of a masked-out row.
 FALCHION_DEVICE RowStatistic no_row() { return {__int_as_float(0x7F800000), -0.0f}; }
 FALCHION_DEVICE bool counts_for_nothing(const RowStatistic& x) { return __float_as_uint(x.delta) == 0x80000000u; }
 
@@ -53,8 +54,8 @@ struct BackwardTile {
   BandMask mask;
 
   /// Block x stands for (sequence, head, tile, part). The part changes fastest, then the tile. With a causal band the
-  /// last rows and the first keys have the most to visit, and those come first, since the blocks that start last should
-  /// be short; unless somebody wants another order of the tiles.
+  /// last rows and the first keys have the most tiles to visit; they come first, since the blocks that start last
+  /// should be short. The caller may choose another order of the tiles.
   template <Owner owner, int kOwn, int kVisited>
   static FALCHION_DEVICE BackwardTile of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x,
                                          bool last_tile_first = owner == Owner::rows) {
@@ -89,7 +90,7 @@ struct BackwardTile {
   FALCHION_DEVICE int own_length() const {
     return owner == Owner::keys ? k.length : q.length;
   }
-  /// Does every query in [q0, q0 + rows) see every key in [k0, k0 + keys)?
+  /// Whether every query in [q0, q0 + rows) sees every key in [k0, k0 + keys).
   FALCHION_DEVICE bool all_seen(int q0, int rows, int k0, int keys) const {
     const Range all = mask.unmasked(q0, q0 + rows);
     return all.begin <= k0 && k0 + keys <= all.end;

@@ -1,6 +1,5 @@
 // src/gpu/attention_forward/after.hpp: the kernels that may follow an attention kernel. They are compiled once each, in
-// combine.cu and probabilities.cu. When they were compiled with every variant, they took a tenth of
-// the build.
+// combine.cu and probabilities.cu: compiled with every variant, they took a tenth of the build time.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"

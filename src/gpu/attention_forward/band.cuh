@@ -10,9 +10,8 @@
 
 namespace falchion::gpu {
 
-/// mask.keep: sets S to -inf where a row does not see a key. In each row the band is an interval of keys, [begin, end).
-/// Its bounds are counted from this thread's first column, because the other columns lie at constant distances from
-/// that one.
+/// mask.keep: sets S to -inf for masked keys. In each row the visible keys are an interval [begin, end). Its bounds are
+/// counted from this thread's first column, because the other columns lie at constant distances from that one.
 template <class S, class Coordinates>
 FALCHION_DEVICE void keep_band(const AttentionArgs& a, const AttentionTile& t, S& s, const Coordinates& at, int key0) {
   const int key = key0 + static_cast<int>(get<1>(at(0, 0)));

@@ -1,6 +1,5 @@
-// src/gpu/attention_forward/combine.cu: merges the partial results over disjoint keys into O and LSE: O = sum of O_i
-// l_i 2^(m_i
-// - m) / l. The parts are added in their order, so that two runs agree to the bit.
+// src/gpu/attention_forward/combine.cu: merges the partial results over disjoint keys into O and LSE: O = sum_i O_i l_i
+// 2^(m_i - m) / l. The parts are added in their order, so that two runs give the same bits.
 #include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 
@@ -15,9 +14,8 @@
 
 namespace falchion::gpu {
 
-/// The weights by which a warp multiplies the parts of a row. Lane i has the weights of parts i, i + 32, ... In f32 the
-/// numbers of a part are relative to e^m, and the weights are as exact as a float can be. Otherwise they are relative
-/// to 2^m.
+/// The weights of the parts of a row. Lane i has the weights of parts i, i + 32, ... In f32 the numbers of a part are
+/// relative to e^m, and the weights are as exact as a float can be. Otherwise they are relative to 2^m.
 template <class Element>
 struct PartWeights {
   static constexpr int kEach = kMaxSplits / 32;
@@ -58,8 +56,8 @@ struct PartWeights {
   }
 };
 
-/// Merges one row of O, with kWidth neighbouring columns per lane. Four parts are read at a time, because each would
-/// wait for the memory if they were read one after another.
+/// Merges one row of O, with kWidth neighbouring columns per lane. Four parts are read at a time, so that their
+/// latencies overlap.
 template <int kWidth, class Element>
 FALCHION_DEVICE void combine_row(const AttentionArgs& a, const PartWeights<Element>& weights, const float* from,
                                  std::int64_t part_stride, Element* o) {

@@ -6,7 +6,7 @@
 namespace falchion::gpu {
 
 /// Returns the entry. `launch` launches the kernel. `probabilities` launches the kernel that computes the probabilities
-/// after it, and is null for variants that cannot.
+/// after it, and is null for variants without that feature.
 template <class Config>
 constexpr AttentionKernel attention_kernel_of(int (*launch)(const AttentionArgs&, void* stream),
                                               int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {

@@ -1,6 +1,6 @@
-// src/gpu/attention_forward/probabilities.cu: computes the probabilities themselves, for small problems whose caller
-// wants to look at them. It computes the scores once more, then the maximum and the sum of each row, and divides. It is
-// naive: one block per row, and sums in f32.
+// src/gpu/attention_forward/probabilities.cu: computes the probabilities as an output, for small problems and
+// debugging. It computes the scores again, then the maximum and the sum of each row, and divides. It is naive: one
+// block per row, and sums in f32.
 #include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 #include "gpu/attention_forward/score.cuh"
@@ -37,9 +37,9 @@ FALCHION_DEVICE float dot_in_parts(const Element* q, const Element* k, std::int6
   return dot + sum;
 }
 
-/// Computes P (b, h_q, s_q, s_k) f32 = e^(S - m) / l, and 0 where a key is not seen. Rows past the used length stay
-/// untouched. P is not e^(S - LSE), because in f32 an LSE near 1e9 is the same number for one key and for three. A
-/// thread reads back only what it has written itself.
+/// Computes P (b, h_q, s_q, s_k) f32 = e^(S - m) / l, and 0 for masked keys. Rows past the used length stay untouched.
+/// P is not computed as e^(S - LSE), because in f32 an LSE near 1e9 is the same number for one key and for three. A
+/// thread reads back only its own writes.
 template <class Element, int kTerms>
 __global__ void __launch_bounds__(kProbabilityThreads)
     attention_probabilities(const __grid_constant__ AttentionArgs a) {

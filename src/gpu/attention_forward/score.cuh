@@ -9,15 +9,15 @@
 namespace falchion::gpu {
 
 /// tanh with an absolute error of 2e-7, which is enough for the scores of 16-bit inputs; tanh.approx has an error of
-/// 5e-4. In f32 the error must be small relative to the score itself. So there the library's tanh is called in double,
-/// because this build has no other that is exact.
+/// 5e-4. In f32 the error must be small relative to the score itself, so there the library's tanh is called in double:
+/// no f32 one is exact enough in this build.
 template <class Element>
 FALCHION_DEVICE float tanh_of(float x) {
   if constexpr (sizeof(Element) == 4) return static_cast<float>(::tanh(static_cast<double>(x)));
   return 1 - __fdividef(2.f, 1 + exp2(2 * kLog2e * x));
 }
 
-/// Everything that the scores of one query row depend on.
+/// The inputs of the scores of one query row.
 template <class Element>
 struct ScoreRow {
   const AttentionCall& a;
@@ -43,7 +43,7 @@ struct ScoreRow {
     if (a.softcap > 0) s = a.softcap * tanh_of<Element>(s / a.softcap);
     return add_alibi(s, key);
   }
-  /// The same. derivative is that of the softcap.
+  /// The same, and *derivative is the derivative of the softcap.
   FALCHION_DEVICE float apply(float dot, int key, float* derivative) const {
     const float s = a.scale * dot;
     *derivative = 1;
@@ -64,7 +64,8 @@ struct ScoreRow {
   }
   /// Adds the bias.
   FALCHION_DEVICE float add_bias(float s, int key) const { return a.bias.data != nullptr ? s + bias_of(key) : s; }
-  /// Do mask and bias let the row see the key? A score of -inf alone does not say so, because that may be the product.
+  /// Whether mask and bias let the row see the key. A score of -inf alone does not mean masked: the dot product may be
+  /// -inf.
   FALCHION_DEVICE bool sees(int key) const {
     return !is_masked(key) && !(a.bias.data != nullptr && bias_of(key) == -FALCHION_INF);
   }

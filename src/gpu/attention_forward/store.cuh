@@ -1,5 +1,5 @@
-// src/gpu/attention_forward/store.cuh: the end of a tile on every GPU. Rows of O are divided by their sums, and
-// statistics and the partial results of split keys are stored in their places.
+// src/gpu/attention_forward/store.cuh: the end of a tile on every GPU: rows of O are divided by their sums, and the row
+// statistics and the partial results of split keys are stored.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -17,7 +17,7 @@ FALCHION_DEVICE void scale_rows(Output&& O, const float (&factor)[kRows]) {
     for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
   }
 }
-/// Does the same, but a factor of 0 gives 0 whatever O holds (an empty row, or dropout of everything).
+/// The same, but a factor of 0 gives 0 even for NaN and Inf of O (an empty row, or dropout of everything).
 template <class Output, int kRows>
 FALCHION_DEVICE void normalise_rows(Output&& O, const float (&factor)[kRows]) {
   scale_rows(O, factor);
@@ -45,14 +45,14 @@ FALCHION_DEVICE std::int64_t statistic(const View& x, const AttentionArgs& a, co
 FALCHION_DEVICE std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
   return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
 }
-/// Stores m and l of one part of a row, where l was summed relative to e^m in f32, and to 2^m otherwise. They are not
-/// stored as one LSE: rounded to f32, it would change the weight of a part by 2e-7, which shows in f32 outputs.
+/// Stores m and l of one part of a row, where l is relative to e^m in f32, and to 2^m otherwise. They are not stored as
+/// one LSE: rounded to f32, it would change the weight of a part by 2e-7, which is visible in f32 outputs.
 FALCHION_DEVICE void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
   reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
 }
 
-/// f32: where a row of O goes, into the output or, where the keys are split, into its part. Until then kernels keep
-/// there what earlier segments of the keys have given.
+/// f32: the destination of a row of O: the output or, where the keys are split, its part. Until then kernels keep the
+/// sums of earlier segments of keys there.
 FALCHION_DEVICE float* line_of(const AttentionArgs& a, const AttentionTile& t, int row) {
   if (a.splits > 1) return a.partial_o + partial_row(a, t, row) * a.d_v;
   return static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + (t.q.begin + t.query(row)) * a.o.stride[1] +

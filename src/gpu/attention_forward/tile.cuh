@@ -1,4 +1,4 @@
-// src/gpu/attention_forward/tile.cuh: finds out which rows and keys one CTA works on.
+// src/gpu/attention_forward/tile.cuh: works out the rows and keys of one CTA.
 #pragma once
 
 #include <cutlass/fast_math.h>
@@ -35,9 +35,9 @@ FALCHION_DEVICE Rows rows_of_k(const AttentionCall& a, int b) {
   return rows;
 }
 
-/// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
-/// that is, counted from its first rows on. length_of(b) is the number of rows of sequence b. Past the last tile it
-/// returns one whose rows lie beyond any sequence. A warp looks at 32 sequences at a time.
+/// For packed sequences: finds the sequence that has tile m of all sequences together, and returns the tile's number in
+/// it, counted from its first rows. length_of(b) is the number of rows of sequence b. Past the last tile it returns one
+/// whose rows lie beyond any sequence. A warp tests 32 sequences at a time.
 template <int kRows, class LengthOf>
 FALCHION_DEVICE int find_sequence(std::int64_t sequences, int m, LengthOf length_of, int* b) {
   const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(sequences);
@@ -84,7 +84,7 @@ struct AttentionTile {
     t.look<kRows, kKeys>(a);
     return t;
   }
-  /// Finds the rows of the tile, and nothing yet about its keys.
+  /// Works out the rows of the tile, but not yet its keys.
   template <int kRows>
   static FALCHION_DEVICE AttentionTile rows_of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t{.by = by};
@@ -95,7 +95,7 @@ struct AttentionTile {
     m = by.tiles.divisor - 1 - m;
     t.h = h * by.group.divisor;
     t.h_kv = by.ratio.div(t.h);
-    // m has been turned round: the blocks past the last tile come first, then the last sequence from its last rows on.
+    // m is reversed: the blocks past the last tile come first, then the last sequence from its last rows on.
     if (a.cu_q != nullptr)
       m = find_sequence<kRows>(
           a.b, m, [&](int b) { return rows_of_q(a, b).length * a.group; }, &t.b);
@@ -104,7 +104,7 @@ struct AttentionTile {
     t.rows = t.q.length * a.group;
     return t;
   }
-  /// Finds the keys that these rows see.
+  /// Works out the keys that these rows see.
   template <int kRows, int kKeys>
   FALCHION_DEVICE void look(const AttentionArgs& a) {
     k = rows_of_k(a, b);

@@ -1,6 +1,6 @@
-// src/gpu/blocks/activation.cuh: the activations of a GEMM on a GPU. What they mean is in src/ref/gemm.cpp. Each result
-// is right to a few units of f32 of itself, also far below 0, where it is tiny; cpu/blocks/activation.hpp, the same for
-// the CPU, says why exponents are sums of two numbers.
+// src/gpu/blocks/activation.cuh: the activations of a GEMM on a GPU. src/ref/gemm.cpp defines them. The relative error
+// of each result is a few units of f32, also far below 0, where it is tiny; cpu/blocks/activation.hpp, the same for the
+// CPU, explains why exponents are sums of two numbers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,13 +10,13 @@
 
 namespace falchion {
 
-/// high + low: high is rounded to f32, low is what that left out.
+/// high + low: high is rounded to f32, low is the rounding error.
 struct Twice {
   float high, low;
 };
 
 FALCHION_DEVICE Twice product(float x, float y) {
-  const float high = __fmul_rn(x, y);  // not contracted to a multiply-add with what follows
+  const float high = __fmul_rn(x, y);  // not contracted into a multiply-add
   return {high, fmaf(x, y, -high)};
 }
 FALCHION_DEVICE Twice product(Twice x, float y) {
@@ -27,7 +27,7 @@ FALCHION_DEVICE Twice product(Twice x, Twice y) {
   const Twice out = product(x, y.high);
   return {out.high, fmaf(x.high, y.low, out.low)};
 }
-/// Knuth's sum of two numbers, which loses nothing.
+/// Knuth's exact sum of two numbers.
 FALCHION_DEVICE Twice sum(Twice x, Twice y) {
   const float high = x.high + y.high, of_y = high - x.high;
   const float lost = (x.high - (high - of_y)) + (y.high - of_y);
@@ -43,7 +43,8 @@ FALCHION_DEVICE float times_sigmoid(float x, float e) { return (x < 0.f ? x * e 
 
 FALCHION_DEVICE float silu(float x) { return times_sigmoid(x, expf(-fabsf(x))); }
 
-/// The approximation with tanh, as x sigmoid(2u): near -3, 1 + tanh would leave few bits. 2u is |x| (1.6 + 0.07 x^2).
+/// The approximation with tanh, as x sigmoid(2u): computed as 1 + tanh it would lose most bits near -3. 2u is |x| (1.6
+/// + 0.07 x^2).
 FALCHION_DEVICE float gelu_tanh(float x) {
   constexpr double kLinear = 1.5957691216057308;  // 2 sqrt(2 / pi)
   constexpr Twice kOne = twice(kLinear), kThree = twice(kLinear * 0.044715);
@@ -53,7 +54,7 @@ FALCHION_DEVICE float gelu_tanh(float x) {
   return times_sigmoid(x, fmaf(-e, u2.low, e));
 }
 
-/// x erfc(-x / sqrt 2) / 2. What the rounding of |x| / sqrt 2 left out moves erfc by its derivative, -2 / sqrt(pi)
+/// x erfc(-x / sqrt 2) / 2. The rounding error of |x| / sqrt 2 is corrected with erfc's derivative, -2 / sqrt(pi)
 /// e^(-z^2).
 FALCHION_DEVICE float gelu_erf(float x) {
   constexpr Twice kRoot = twice(0.70710678118654752);
@@ -62,10 +63,11 @@ FALCHION_DEVICE float gelu_erf(float x) {
   return x * (x < 0.f ? half_erfc : 1.f - half_erfc);
 }
 
-/// NaN stays NaN.
+/// relu, which keeps NaN.
 FALCHION_DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
 
-/// z = activation(z), element by element. Of swiglu, whose other half the caller multiplies by, it is the gate's.
+/// z = activation(z), element by element. For swiglu this is the gate's activation; the caller multiplies by the other
+/// half.
 template <int kCount>
 FALCHION_DEVICE void activate(GemmActivation activation, float (&z)[kCount]) {
   const auto each = [&](auto f) {
@@ -82,11 +84,11 @@ FALCHION_DEVICE void activate(GemmActivation activation, float (&z)[kCount]) {
   }
 }
 
-// The same for results that are rounded to 16 bits: right to 2^-16 of themselves, in a third of the instructions. What
-// limits them is the unit for 2^x and 1 / x, which takes 4 lanes of a warp a cycle, so two numbers share a division.
+// The same for results that are rounded to 16 bits: a relative error of 2^-16, in a third of the instructions. They are
+// limited by the unit for 2^x and 1 / x, which takes 4 lanes of a warp a cycle, so two numbers share a division.
 
-/// 2^x for x from -250 to 0, right to 2^-21 of itself, as the square of 2^(x / 2). The instruction takes numbers below
-/// 2^-126 for 0 here; where it does not, three more instructions guard it.
+/// 2^x for x from -250 to 0 with a relative error of 2^-21, as the square of 2^(x / 2). The instruction flushes results
+/// below 2^-126 to 0 here; where it does not, three more instructions guard it.
 FALCHION_DEVICE float brief_exp2(float x) {
   float root;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(0.5f * x));
@@ -100,7 +102,7 @@ FALCHION_DEVICE void brief_reciprocals(float& x0, float& x1) {
   x1 = both * x0;
   x0 = of_x0;
 }
-/// x / (1 + 2^y) for x >= 0 and x 2^y / (1 + 2^y) below 0. No y is NaN, so that one of x stays with its number.
+/// x / (1 + 2^y) for x >= 0 and x 2^y / (1 + 2^y) below 0. y is never NaN, so a NaN of one x does not reach the other.
 FALCHION_DEVICE void brief_times_sigmoid(float& x0, float& x1, float y0, float y1) {
   const float e0 = brief_exp2(y0), e1 = brief_exp2(y1);
   float s0 = 1.f + e0, s1 = 1.f + e1;
@@ -125,8 +127,8 @@ FALCHION_DEVICE void brief_gelu_tanh(float& x0, float& x1) {
   brief_times_sigmoid(x0, x1, y(x0), y(x1));
 }
 
-/// With z = |x| / sqrt 2, e^(z^2) erfc(z) is a polynomial of t = 1 / (1 + 0.44 z), fitted to 2^-17.5 of itself from z =
-/// 0 to 11.4.
+/// With z = |x| / sqrt 2, e^(z^2) erfc(z) is a polynomial of t = 1 / (1 + 0.44 z), fitted with a relative error of
+/// 2^-17.5 for z from 0 to 11.4.
 FALCHION_DEVICE void brief_gelu_erf(float& x0, float& x1) {
   const float size0 = size_up_to(x0, 16.f), size1 = size_up_to(x1, 16.f);
   constexpr float kOfT = 0.44f * 0.70710678118654752f;

@@ -1,4 +1,4 @@
-// src/gpu/blocks/async.cuh: cp.async, which copies from global to shared memory while the thread goes on.
+// src/gpu/blocks/async.cuh: cp.async, which copies from global to shared memory asynchronously.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace falchion::gpu {
 
-/// Starts to copy 16 bytes, of which it reads the first `bytes` and makes the others 0.
+/// Starts a copy of 16 bytes: reads the first `bytes` of them and fills the rest with 0.
 FALCHION_DEVICE void copy_chunk_async(const void* from, std::uint32_t to, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }

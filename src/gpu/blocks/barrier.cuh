@@ -1,5 +1,5 @@
-// src/gpu/blocks/barrier.cuh: a barrier of warps in shared memory whose two halves stand apart: a warp says that it
-// has come so far, goes on with what needs nobody else, and waits for the others later.
+// src/gpu/blocks/barrier.cuh: a split barrier of warps in shared memory: a warp arrives, continues with independent
+// work, and waits for the other warps later.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace falchion::gpu {
 
-/// Each use of it is a phase, and phases are waited for by their parity: 0, 1, 0, ...
+/// Each use is a phase; waits name the parity of the phase: 0, 1, 0, ...
 struct SplitBarrier {
   std::uint64_t bits;
 
   FALCHION_DEVICE void init(int warps) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(warps) : "memory");
   }
-  /// All lanes of a warp call it. What they wrote to shared memory before is seen by those who have waited.
+  /// All lanes of a warp call it. Their earlier writes to shared memory are visible to warps that have waited.
   FALCHION_DEVICE void arrive() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {

@@ -1,5 +1,5 @@
-// src/gpu/blocks/cluster_launch.cuh: launches of kernels whose clusters have as many CTAs as the launch says, and walk
-// over the work: as many clusters run as a device holds at a time.
+// src/gpu/blocks/cluster_launch.cuh: launches of kernels whose cluster size is chosen at launch, with as many clusters
+// as the device holds at a time; each cluster loops over the work.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,8 +18,8 @@ struct ClusterGrid {
   std::int64_t most = 0;
 };
 
-/// How many clusters of a kernel the current device holds at a time. The CTAs of a cluster are neighbours (a GPC), so
-/// they may be fewer than the SMs divided by the CTAs. The runtime is asked once for each device and cluster.
+/// How many clusters of a kernel the current device holds at a time. The CTAs of a cluster share a GPC, so this may be
+/// less than the SMs divided by the CTAs. The runtime is queried once for each device and cluster size.
 template <auto kKernel>
 cudaError_t clusters_at_once(const LaunchShape& shape, cudaStream_t stream, int* clusters) {
   static std::atomic<int> known[64][8];

@@ -20,15 +20,15 @@ FALCHION_DEVICE void copy_elements(const Element* from, Element* to, int left) {
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(chunk);
 }
 
-/// Starts to copy 16 bytes to shared memory. If not `inside`, it reads nothing and writes 0.
+/// Starts a copy of 16 bytes to shared memory. If not `inside`, it reads nothing and writes 0.
 FALCHION_DEVICE void copy_async(const void* from, void* to, bool inside) {
   copy_chunk_async(from, cast_smem_ptr_to_uint(to), inside ? 16 : 0);
 }
 
 /// Copies the rows of a tile to sX (rows, D), which is swizzled. Where row >= rows or column >= columns it reads
-/// nothing and writes 0. at(m, row) is where this thread's chunk of its m-th row begins; its further chunks of that row
-/// lie one box apart. With kAligned the copies are cp.async, which the caller commits and waits for, and columns must
-/// be a multiple of 8.
+/// nothing and writes 0. at(m, row) is the address of this thread's chunk of its m-th row; its further chunks of that
+/// row lie one box apart. With kAligned the copies are cp.async, which the caller commits and waits for, and columns
+/// must be a multiple of 8.
 template <bool kAligned, class GlobalCopy, class Shared, class At>
 FALCHION_DEVICE void load_rows(GlobalCopy copy, Shared&& sX, int rows, int columns, At at) {
   const auto thread = copy.get_slice(threadIdx.x);

@@ -1,7 +1,6 @@
-// src/gpu/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha s_a s_b sums + beta C +
-// bias)
-// + R, for four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at
-// run time and need no variants.
+// src/gpu/blocks/epilogue.cuh: the epilogue of a GEMM on a GPU: D = activation(alpha s_a s_b sums + beta C + bias) + R,
+// for four neighbouring columns of a row at a time. All threads take the same branches, so these are taken at run time
+// and need no variants.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,10 +16,10 @@
 
 namespace falchion {
 
-/// Element: the type of A. The sums of i8 are i32, whose bits are handed over as floats.
+/// Element: the type of A. The sums of i8 are i32, passed as floats with the same bits.
 template <class Element>
 class Epilogue {
-  static constexpr bool kScaled = sizeof(Element) == 1;  // may there be scales?
+  static constexpr bool kScaled = sizeof(Element) == 1;  // whether there may be scales
   static constexpr bool kExact = std::is_same_v<Element, std::int8_t>;
 
  public:
@@ -29,8 +28,8 @@ class Epilogue {
 
   FALCHION_DEVICE explicit Epilogue(const gpu::GemmArgs& a) : a_(a) {}
 
-  /// Turns the sums of columns [j, j + 4) of row i, of entry b of the batch, into D and stores them; past n it touches
-  /// nothing. up: with swiglu, the sums of row n + j of B and so on; else it is not looked at.
+  /// Turns the sums of columns [j, j + 4) of row i, of entry b of the batch, into D and stores them; columns past n are
+  /// not touched. up: with swiglu, the sums of row n + j of B and so on; else unused.
   FALCHION_DEVICE void run(std::int64_t b, std::int64_t i, std::int64_t j, Four& z, Four& up) const {
     if constexpr (kExact) {
       if (a_.d_i32) return store<float>({b, i, j}, z);  // the bits as they are
@@ -38,7 +37,7 @@ class Epilogue {
     const float of_row = a_.bias_m.data != nullptr
                              ? element(a_.bias_m, a_.bias_m_f32, b * a_.bias_m.stride[0] + i * a_.bias_m.stride[1])
                              : 0.f;
-    // s_a s_b alone may be beyond f32 where the result is not, so sums are multiplied by s_b, and then by alpha s_a.
+    // s_a s_b alone may overflow f32 where the result does not, so sums are multiplied by s_b, and then by alpha s_a.
     const float factor = kScaled && a_.scale_a.data != nullptr ? a_.alpha * scale(a_.scale_a, b, i) : a_.alpha;
     affine(z, b, j, factor, of_row);
     if (a_.c.data != nullptr) {
@@ -73,7 +72,7 @@ class Epilogue {
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) f(e);
   }
-  /// Calls f with a number of f32, or of the type of what is not f32.
+  /// Calls f with a number of type float, or of Element.
   template <class F>
   FALCHION_DEVICE auto as_type(bool f32, F f) const {
     if (f32) return f(float{});
@@ -88,7 +87,7 @@ class Epilogue {
   static FALCHION_DEVICE float scale(const View& x, std::int64_t b, std::int64_t row) {
     return static_cast<const float*>(x.data)[b * x.stride[0] + row * x.stride[1]];
   }
-  /// Where element (b, i, j) of C, D or R lies. j is cut into n2 and n1.
+  /// The offset of element (b, i, j) of C, D or R. j is split into n2 and n1.
   FALCHION_DEVICE std::int64_t at(const View& x, const Place& p, int e) const {
     const std::int64_t row = p.b * x.stride[0] + p.i * x.stride[1], j = p.j + e;
     if (a_.n1 >= a_.n) return row + j * x.stride[3];
@@ -99,7 +98,7 @@ class Epilogue {
   /// z = factor s_b z + bias.
   FALCHION_DEVICE void affine(Four& z, std::int64_t b, std::int64_t j, float factor, float of_row) const {
     const View& x = a_.bias_n;
-    // Past n, j names columns of the other half or none: such sums are not stored, but nothing may be read for them.
+    // Past n, j is a column of the other half or none: such sums are not stored, and nothing may be read for them.
     const std::int64_t end = j < a_.n ? a_.n : 2 * a_.n;
     each([&](int e) {
       const bool there = x.data != nullptr && j + e < end;

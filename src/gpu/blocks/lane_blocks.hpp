@@ -1,5 +1,5 @@
-// src/gpu/blocks/lane_blocks.hpp: where the lanes of a warp find the operands of mma.sync in swizzled tiles of shared
-// memory.
+// src/gpu/blocks/lane_blocks.hpp: the addresses of mma.sync's operands in swizzled tiles of shared memory, for each
+// lane.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace falchion::gpu {
 
-/// Which 16 x 16 elements of a tile one ldmatrix.x4 of a lane reads. A tile consists of boxes of kLines lines x 64
-/// elements of 16 bits, and the 16-byte chunk c of line r lies at c ^ (r % 8), so that the 8 lines that one phase reads
-/// lie in 8 different groups of banks.
+/// The 16 x 16 elements of a tile that one ldmatrix.x4 reads, as addresses of one lane. A tile consists of boxes of
+/// kLines lines x 64 elements of 16 bits, and the 16-byte chunk c of line r lies at c ^ (r % 8), so that the 8 lines of
+/// one phase lie in 8 different groups of banks.
 struct LaneBlocks {
-  std::uint32_t lane;      // where this lane's 16 bytes lie in the first block
-  std::uint32_t tile = 0;  // where the tile begins, a multiple of 128: the same number in all lanes
+  std::uint32_t lane;      // offset of this lane's 16 bytes in the first block
+  std::uint32_t tile = 0;  // offset of the tile, a multiple of 128, the same in all lanes
 
-  /// The four 8 x 8 matrices of a block come in this order: both of the first 8 columns, then both of the last 8.
+  /// Order of the four 8 x 8 matrices of a block: both of the first 8 columns, then both of the last 8.
   static FALCHION_HD constexpr std::uint32_t down_first(int lane) { return offset(lane % 16, lane / 16, lane); }
-  /// Both of the first 8 lines, then both of the last 8.
+  /// Order of the matrices: both of the first 8 lines, then both of the last 8.
   static FALCHION_HD constexpr std::uint32_t across_first(int lane) {
     return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2, lane);
   }
@@ -33,8 +33,8 @@ struct LaneBlocks {
     return (lane ^ static_cast<std::uint32_t>(column % 64 * 2)) + (tile + lines_of<kLines>(line, column));
   }
 
-  /// across_first(lane) of down_first(lane), for those who have no register for both: they differ where bits 3 and 4 of
-  /// the lane do, by 8 lines and one chunk.
+  /// across_first(lane) computed from down_first(lane), which saves a register: they differ where bits 3 and 4 of the
+  /// lane do, by 8 lines and one chunk.
   static FALCHION_HD constexpr std::uint32_t across_of(std::uint32_t down) {
     return down ^ ((down ^ down >> 3 ^ down >> 6) & 16) * 65;
   }
@@ -49,13 +49,13 @@ struct LaneBlocks {
   }
 };
 
-/// Where the chunk of 8 elements from (line, column) on lies in such a tile, in elements.
+/// The offset in elements of the chunk of 8 elements from (line, column) on in such a tile.
 template <int kLines>
 FALCHION_HD constexpr int swizzled(int line, int column) {
   return column / 64 * (kLines * 64) + line * 64 + ((column / 8 % 8) ^ (line % 8)) * 8;
 }
 
-/// The place of a lane's first word in a block, as store_block takes it: of line lane / 4, two columns for each lane.
+/// The offset of a lane's first word in a block, for store_block: of line lane / 4, two columns for each lane.
 FALCHION_HD constexpr std::uint32_t words_of_lane(int lane) {
   return static_cast<std::uint32_t>(lane / 4 * 128 + (lane / 4) * 16 + lane % 4 * 4);
 }

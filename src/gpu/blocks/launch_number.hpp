@@ -1,6 +1,6 @@
-// src/gpu/blocks/launch_number.hpp: a number for each kernel launch. A kernel leaves it in the workspace to say that
-// this launch has written there, so it must differ from the numbers of all other launches and from whatever else a
-// workspace may hold. docs/design/linear_attention.md, "Few heads on Hopper", says what it is used for.
+// src/gpu/blocks/launch_number.hpp: a number for each kernel launch. A kernel writes it into the workspace to mark data
+// of this launch, so it must differ from the numbers of all other launches and from anything else that a workspace may
+// hold. docs/design/linear_attention.md, "Few heads on Hopper", describes its use.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace falchion {
 
-/// Returns 64 bits that look random. They are never 0, and in a process no number comes twice before 2^64 launches. A
-/// CUDA graph has the number of the launch that was captured, so it runs with the same number every time.
+/// Returns 64 bits that look random. They are never 0, and no number repeats in a process before 2^64 launches. A CUDA
+/// graph has the number of the launch that was captured, so it runs with the same number every time.
 inline std::uint64_t launch_number() {
   static std::atomic<std::uint64_t> next{
       static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())};

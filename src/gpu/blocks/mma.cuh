@@ -1,6 +1,6 @@
-// src/gpu/blocks/mma.cuh: products of a warp on mma.sync whose operands lie in swizzled tiles of shared memory, down
-// to single registers. Kernels that keep four matrices of sums in registers use it: there the place of each instruction
-// between the others matters.
+// src/gpu/blocks/mma.cuh: products of a warp on mma.sync with operands in swizzled tiles of shared memory, at the level
+// of single registers. Used by kernels that keep four matrices of sums in registers: there the order of single
+// instructions matters.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace falchion::gpu {
 
-/// x, of which the compiler may not know that it is the same in each round of a loop: else it keeps all that follows
-/// from it, such as the addresses of all blocks, in registers that nobody has to spare.
+/// Returns x, but hides from the compiler that it is the same in each round of a loop. Otherwise it would keep
+/// everything derived from x, such as the addresses of all blocks, in registers, of which there are none to spare.
 template <class Number>
 FALCHION_DEVICE Number hidden(Number x) {
   asm volatile("" : "+r"(x));
@@ -38,8 +38,8 @@ FALCHION_DEVICE void load_block_transposed(std::uint32_t address, Block& to) {
                : "r"(address)
                : "memory");
 }
-/// Stores a block where load_block, with the same address, would read it. GPUs before Hopper have no instruction for
-/// that: each lane stores its four words, whose addresses follow from the block's first byte.
+/// Stores a block so that load_block with the same address reads it. GPUs before Hopper have no stmatrix: each lane
+/// stores its four words, whose addresses follow from the block's first byte.
 FALCHION_DEVICE void store_block(std::uint32_t address, std::uint32_t words_address, const Block& from) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from[0]),
@@ -67,8 +67,8 @@ FALCHION_DEVICE void multiply_add(Sums& c, const Block& a, std::uint32_t b0, std
 }
 
 /// c += A B for 32 rows and 16 kPairs columns, over 16 kDepth terms, in kDepth kPairs steps of four mma. load_a(k, m,
-/// to) and load_b(k, i, to) load a block, kAheadA and kAheadB steps before it is used: ldmatrix takes 30 cycles, and
-/// more where others wait for it. beside(step) does other work between the products.
+/// to) and load_b(k, i, to) load a block, kAheadA and kAheadB steps before its use: ldmatrix takes 30 cycles, and more
+/// under contention. beside(step) does other work between the products.
 template <class Element, int kDepth, int kPairs, int kAheadA, int kAheadB, class LoadA, class LoadB, class Beside>
 FALCHION_DEVICE void multiply(Sums (&c)[2][2 * kPairs], LoadA load_a, LoadB load_b, Beside beside) {
   static_assert(kAheadA <= kPairs && kAheadB <= kDepth * kPairs);

@@ -31,8 +31,8 @@ FALCHION_DEVICE void multiply(Mma mma, C& c, const A& a, const B& b, LoadA load_
   });
 }
 
-/// Computes C += A B while A is made. prepare(k, i, of) does share i, of `of` shares, of the work for step k of A. It
-/// is called between the products of step k - 1, so that its work runs beside them. load_b(k, i) loads 16 columns of B.
+/// Computes C += A B while A is being made. prepare(k, i, of) does share i, of `of` shares, of the work for step k of
+/// A. It is called between the products of step k - 1, so that the two overlap. load_b(k, i) loads 16 columns of B.
 template <class Mma, class C, class A, class B, class Prepare, class LoadB>
 FALCHION_DEVICE void multiply_prepared(Mma mma, C& c, const A& a, const B& b, Prepare prepare, LoadB load_b) {
   constexpr int kSteps = decltype(size<2>(a))::value, kPairs = decltype(size<1>(b))::value / 2;

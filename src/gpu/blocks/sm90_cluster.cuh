@@ -1,5 +1,5 @@
-// src/gpu/blocks/sm90_cluster.cuh: how the CTAs of a cluster tell each other that numbers lie in shared memory, and how
-// one reads those of another. Barriers of CUTLASS order what happens in a CTA. These order what happens in a cluster.
+// src/gpu/blocks/sm90_cluster.cuh: synchronisation between the CTAs of a cluster, and reads of another CTA's shared
+// memory. The barriers of CUTLASS order memory accesses within a CTA; these do so across a cluster.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 
 namespace falchion::sm90 {
 
-/// The address in shared memory of what lies in CTA `rank` of the cluster where `x` lies in this one.
+/// The shared memory address in CTA `rank` of the cluster that corresponds to `x` in this one.
 template <class T>
 FALCHION_DEVICE std::uint32_t address_in(const T* x, int rank) {
   return cute::set_block_rank(cute::cast_smem_ptr_to_uint(x), static_cast<std::uint32_t>(rank));
@@ -23,8 +23,8 @@ FALCHION_DEVICE void init_cluster_barrier(std::uint64_t* barrier, int arrivals) 
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(cute::cast_smem_ptr_to_uint(barrier)), "r"(arrivals)
                : "memory");
 }
-/// Arrives at a barrier of CTA `rank`. Who waits there sees what this thread wrote, and what others wrote that it has
-/// waited for.
+/// Arrives at a barrier of CTA `rank`. Its waiters see the writes of this thread, and those of others that this thread
+/// has waited for.
 FALCHION_DEVICE void arrive_in(const std::uint64_t* barrier, int rank) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, rank))
                : "memory");
@@ -41,7 +41,7 @@ FALCHION_DEVICE void wait_for_cluster(const std::uint64_t* barrier, unsigned par
       "r"(parity)
       : "memory");
 }
-/// Reads four floats at an address that address_in gave.
+/// Reads four floats at an address from address_in.
 FALCHION_DEVICE float4 load_from_cluster(std::uint32_t address) {
   float4 x;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"

@@ -1,6 +1,6 @@
-// src/gpu/blocks/sm90_map_cache.hpp: the tensor maps that a thread has made last. A map says nothing but numbers (an
-// address, extents, strides, a box), so the same numbers make the same map, and a layer that runs again with the same
-// operands need not ask the driver again.
+// src/gpu/blocks/sm90_map_cache.hpp: a cache of the last tensor maps of a thread. A map consists of plain numbers (an
+// address, extents, strides, a box), so the same numbers give the same map, and a layer that runs again with the same
+// operands need not call the driver again.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@
 
 namespace falchion::sm90 {
 
-/// 128 maps, 33 KB: a forward launch needs three, so those of 40 layers fit. The oldest map goes first. A look-up
+/// 128 maps, 33 KB: a forward launch needs three, so those of 40 layers fit. The oldest map is evicted first. A look-up
 /// compares a list of keys, one word for each map, and the numbers themselves only where the key is the same.
 class MapCache {
  public:
@@ -51,8 +51,8 @@ class MapCache {
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
 
-/// Writes the map that `request` asks for: one that is kept, or a new one, which is then kept. find_encoder finds the
-/// driver's function, which only a new map needs.
+/// Writes the map for `request`, from the cache or newly made and then cached. find_encoder finds the driver's
+/// function, which only a new map needs.
 template <class FindEncoder>
 cudaError_t write_tensor_map(const MapRequest& request, const FindEncoder& find_encoder, MapCache* cache,
                              CUtensorMap* map) {

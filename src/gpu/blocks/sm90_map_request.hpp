@@ -1,6 +1,5 @@
-// src/gpu/blocks/sm90_map_request.hpp: what a tensor map of the bulk copy engine (TMA) is made from, as plain numbers:
-// those that the driver is asked with, and by which a map that is kept is found again. This file runs on the host
-// alone.
+// src/gpu/blocks/sm90_map_request.hpp: the arguments of a tensor map of the bulk copy engine (TMA), as plain numbers,
+// which the driver gets and by which a cached map is found again. This file runs on the host alone.
 #pragma once
 
 #include <cuda.h>
@@ -37,17 +36,16 @@ struct TensorBox {
   int box_columns, box_heads, box_rows;
 };
 
-/// Extents and strides in bytes for a map. A map cannot have an extent of 0, so that of an empty tensor, which is never
-/// read, says 1. Strides must be multiples of 16 bytes, and where a dimension has one entry, whose stride may be
-/// anything, the map says 16.
+/// Extents and strides in bytes for a map. A map cannot have an extent of 0, so an empty tensor, which is never read,
+/// gets 1. Strides must be multiples of 16 bytes; a dimension with one entry, whose stride is arbitrary, gets 16.
 inline cuuint64_t map_extent(std::int64_t n) { return static_cast<cuuint64_t>(std::max<std::int64_t>(n, 1)); }
 inline cuuint64_t map_stride(std::int64_t n, std::int64_t stride, int bytes) {
   return static_cast<cuuint64_t>(n > 1 ? stride * bytes : 16);
 }
 inline cuuint32_t box_extent(int n) { return static_cast<cuuint32_t>(n); }
 
-/// The map of `x`. Its coordinates are (column, head, row, batch). An empty tensor may have no address, and then its
-/// map has the address never_null, which must not be null.
+/// The map of `x`. Its coordinates are (column, head, row, batch). An empty tensor may have no address; its map gets
+/// the address never_null, which must not be null.
 inline MapRequest tensor_request(CUtensorMapDataType type, const View& x, const TensorBox& box, void* never_null) {
   const int bytes = element_bytes(type);
   MapRequest out{.data = x.data != nullptr ? x.data : never_null, .type = type, .rank = 4};

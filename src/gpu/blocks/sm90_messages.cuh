@@ -1,7 +1,7 @@
-// src/gpu/blocks/sm90_messages.cuh: messages of 16 bytes that one CTA leaves for others in global memory. The 16 bytes
-// are written as one and read as one, so a reader that sees the first word sees them all. So they need neither a flag
-// nor a fence before it, each of which would cost a trip to the L2. docs/design/linear_attention.md, "Few heads on
-// Hopper", measures this.
+// src/gpu/blocks/sm90_messages.cuh: messages of 16 bytes from one CTA to others through global memory. The 16 bytes are
+// written and read in one access, so a reader that sees the first word sees them all. So they need no flag and no fence
+// before it, each of which would cost a round trip to the L2. docs/design/linear_attention.md, "Few heads on Hopper",
+// has measurements.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,8 +12,8 @@
 
 namespace falchion::sm90 {
 
-/// The first word of a place that is empty. No message begins with it, because it is a signalling NaN, which no
-/// arithmetic yields.
+/// The first word of an empty place. No message begins with it, because it is a signalling NaN, which no arithmetic
+/// yields.
 inline constexpr std::uint32_t kNoMessage = 0x7FA5A5A5;
 FALCHION_DEVICE float4 no_message() { return make_float4(__uint_as_float(kNoMessage), 0, 0, 0); }
 FALCHION_DEVICE bool is_message(const float4& x) { return __float_as_uint(x.x) != kNoMessage; }
@@ -32,7 +32,7 @@ FALCHION_DEVICE void tell(float4* to, const float4& x) {
       "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
       : "memory");
 }
-/// Reads what is there at the moment: a message, or what is_message says is none.
+/// Reads the current contents: a message, or no message (see is_message).
 FALCHION_DEVICE float4 hear(const float4* from) {
   float4 x;
   asm volatile(

@@ -1,6 +1,6 @@
 // src/gpu/blocks/sm90_softmax.cuh: the online softmax of gpu/blocks/softmax.cuh for wgmma, where a thread has two rows
-// of a tile. It takes no maxima as long as the scores stay where they are. docs/design/sm90_forward.md, "Why no
-// maxima", has the measurements.
+// of a tile. It computes no maxima while the scores stay in range. docs/design/sm90_forward.md, "Why no maxima", has
+// the measurements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -16,8 +16,8 @@ using namespace cute;
 /// so on.
 constexpr int row_of(int i) { return i / 2 % 2; }
 
-/// The maximum of each row over this thread's columns. A single chain of maxima would wait for one after the other, so
-/// there are four. A NaN is ignored; it reaches l instead.
+/// The maximum of each row over this thread's columns, in four independent chains, to shorten the dependency. A NaN is
+/// ignored; it reaches l instead.
 template <class Scores>
 FALCHION_DEVICE void maxima(const Scores& S, float (&top)[2]) {
   constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
@@ -45,14 +45,14 @@ struct TileSums {
 };
 
 /// The state of the two rows. While the tensor cores multiply, every other instruction takes 1.3 to 2.5 times as long,
-/// so what counts is how few there are. Therefore m is left alone at first: all P of a tile are computed with the old
-/// m and summed. Only if such a sum is above kMost may a P be too large, and then the maxima are taken, m is raised,
-/// and P is computed once more from S, which is still there. Before the first keys this does not work, and
-/// start_tile() takes the maxima.
+/// so the number of instructions counts. Therefore m is left alone at first: all P of a tile are computed with the old
+/// m and summed. Only if such a sum is above kMost may a P be too large; then the maxima are computed, m is raised, and
+/// P is computed again from S, which is still in registers. For the first keys there is no old m, and start_tile()
+/// computes the maxima.
 ///
 /// m of a row is raised only because of the row's own scores, never because of another row in the warp. So the bits of
-/// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
-/// packed batch, where the last warp of a sequence also has rows of the next one.
+/// a row's result do not depend on its neighbours (except where scores pass 2^20, see `far`). This matters in a packed
+/// batch, where the last warp of a sequence also has rows of the next one.
 struct Softmax : SoftmaxRows<2> {
   static constexpr float kMost = 256;  // 2^8, the largest P that OnlineSoftmax allows too
   static_assert(kMost == 1 << static_cast<int>(OnlineSoftmax<2>::kSlack));
@@ -67,12 +67,12 @@ struct Softmax : SoftmaxRows<2> {
     sums.add(i, p);
     return p;
   }
-  /// Is some sum above the limit? All lanes of the warp get the same answer. If so, raise() is to be called and all P
-  /// of the tile are to be computed once more. A NaN is not above the limit, because no other m would help its row.
+  /// Whether some sum is above the limit; all lanes of the warp get the same answer. If so, the caller calls raise()
+  /// and computes all P of the tile again. A NaN is not above the limit, because no other m would help its row.
   FALCHION_DEVICE bool outgrown(const TileSums& sums) const {
     return __any_sync(~0u, sums.of(0) > limit || sums.of(1) > limit);
   }
-  /// Adds the sums of a tile, whose P are right.
+  /// Adds the sums of a tile whose P are final.
   FALCHION_DEVICE void add(const TileSums& sums) {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) l[r] += sums.of(r);
@@ -95,10 +95,10 @@ struct Softmax : SoftmaxRows<2> {
     maxima(S, top);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      // Both take part in exchanges of the whole warp, so neither may stand behind a condition.
+      // Both use shuffles of the whole warp, so neither may be conditional.
       const float sum = largest_of_row(sums.of(r)), highest = largest_of_row(top[r]);
       const float after = sum > limit ? fmaxf(m[r], highest) : m[r];
-      // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
+      // While a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
       m[r] = after;
       l[r] *= shrink[r];
@@ -107,9 +107,9 @@ struct Softmax : SoftmaxRows<2> {
   }
 
  private:
-  /// Sets what follows from m. A row that has seen no key gets a base that makes its first P infinite, so that its m is
-  /// raised. If `far` is set (by masks of -1e30 and the like), m is subtracted from S before anything is multiplied,
-  /// which is exact where it matters.
+  /// Computes base, far and limit from m. A row that has seen no key gets a base that makes its first P infinite, so
+  /// that its m is raised. If `far` is set (by masks of -1e30 and the like), m is subtracted from S before the
+  /// multiplication, which is exact where it matters.
   template <class Scores>
   FALCHION_DEVICE void set_base(Scores& S, float c) {
     bool now_far = false;

@@ -1,6 +1,6 @@
-// src/gpu/blocks/sm90_tensor_map.hpp: finds the driver's function that describes a tensor to the bulk copy engine
-// (TMA). It is looked up at run time and never linked, so that the library also loads where there is no driver. What
-// the kernels do with tensor maps is in gpu/blocks/sm90_tma.cuh and docs/design/sm90_forward.md.
+// src/gpu/blocks/sm90_tensor_map.hpp: finds the driver's function that makes tensor maps for the bulk copy engine
+// (TMA). It is looked up at run time and never linked, so that the library also loads where there is no driver.
+// gpu/blocks/sm90_tma.cuh and docs/design/sm90_forward.md describe the use of tensor maps.
 #pragma once
 
 #include <cuda.h>

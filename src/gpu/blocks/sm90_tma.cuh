@@ -1,6 +1,6 @@
-// src/gpu/blocks/sm90_tma.cuh: how the bulk copy engine (TMA) brings tiles from global to shared memory, the barriers
-// of the ring of stages that the tiles go through, and the tensor maps that describe tensors to the engine. The rings
-// are described in docs/design/sm90_forward.md ("Who waits for whom") and docs/design/linear_attention.md.
+// src/gpu/blocks/sm90_tma.cuh: loads of tiles by the bulk copy engine (TMA), the barriers of the ring of stages that
+// the tiles go through, and tensor maps. The rings are described in docs/design/sm90_forward.md ("Who waits for whom")
+// and docs/design/linear_attention.md.
 #pragma once
 
 #include <cuda.h>
@@ -18,9 +18,9 @@
 
 namespace falchion::sm90 {
 
-/// Where a warp stands in a ring of stages: the stage, and the parity of this round. Who reads a stage waits for this
-/// parity on its barrier `full`. Who fills it waits for the other parity on `empty`, which ends at once in the first
-/// round.
+/// The position of a warp in a ring of stages: the stage, and the parity of this round. The reader of a stage waits for
+/// this parity on its barrier `full`. The writer waits for the other parity on `empty`, which returns at once in the
+/// first round.
 template <int kStages>
 struct RingPosition {
   int stage = 0;
@@ -51,8 +51,8 @@ struct Ordered : Base {
 using Barrier = Ordered<cutlass::arch::ClusterBarrier>;
 using BarrierOfBytes = Ordered<cutlass::arch::ClusterTransactionBarrier>;
 
-/// Named barriers for kThreads threads of a CTA. sync_threads waits until all of them have come; arrive_threads says
-/// that this warp has come and does not wait.
+/// Named barriers for kThreads threads of a CTA. sync_threads waits until all of them have arrived; arrive_threads
+/// arrives without waiting.
 template <int kThreads>
 FALCHION_DEVICE void sync_threads(int barrier) {
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
@@ -62,13 +62,12 @@ FALCHION_DEVICE void arrive_threads(int barrier) {
   asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
-/// Makes what this thread has written to shared memory visible to TMA and wgmma. It stands before the barrier that
-/// tells them that the data are there.
+/// Makes this thread's writes to shared memory visible to TMA and wgmma. Call it before the arrival that signals them.
 FALCHION_DEVICE void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Asks for a tile that starts at (column 0, head, row, batch). It comes as boxes of kBox columns, which lie one after
-/// another in shared memory. What lies outside of the tensor becomes 0. The phase of `full` completes when all bytes
-/// have come.
+/// Issues the load of a tile that starts at (column 0, head, row, batch), in boxes of kBox columns, which lie one after
+/// another in shared memory. Elements outside of the tensor become 0. The phase of `full` completes when all bytes have
+/// arrived.
 template <int kBoxes, int kBox, class Element, int kSize>
 FALCHION_DEVICE void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTransactionBarrier& full,
                                 Element (&to)[kSize], std::uint64_t hint, int head, int row, int batch) {
@@ -78,14 +77,14 @@ FALCHION_DEVICE void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTr
     cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), hint, to + i * (kSize / kBoxes),
                                  kBox * i, head, row, batch);
 }
-// The hints tell the L2 how long to keep what is loaded.
+// Hints to the L2 how long to keep loaded lines.
 inline constexpr auto kReadOnce = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
 inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
 /// For rows that CTAs running beside this one read too. With kReadOnce such rows came from DRAM twice, and the backward
 /// pass of linear attention took 104 us instead of 86.
 inline constexpr auto kReadByOthers = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
 
-/// Writes a map, or takes it from those that this thread has kept.
+/// Writes a map, new or from the cache of this thread.
 inline cudaError_t write_kept_map(CUtensorMap* map, const MapRequest& request) {
   thread_local MapCache cache;
   return write_tensor_map(request, find_tensor_map_encoder, &cache, map);

@@ -1,5 +1,5 @@
-// src/gpu/blocks/sm90_wgmma.cuh: matrix products of a warpgroup (wgmma), which are started now and waited for later,
-// and views of the registers that they read and write. docs/design/sm90_forward.md shows where the products stand.
+// src/gpu/blocks/sm90_wgmma.cuh: asynchronous matrix products of a warpgroup (wgmma), and views of the registers that
+// they read and write. docs/design/sm90_forward.md shows their order.
 #pragma once
 
 #include <cute/atom/mma_atom.hpp>
@@ -13,7 +13,7 @@ namespace falchion::sm90 {
 using namespace cute;
 
 /// Starts C = A B (kClear) or C += A B as one batch, over all steps of k or over kSteps of them from kFrom on. Until
-/// the batch has been waited for, nobody may touch C, nor A if that lies in registers.
+/// the batch has been waited for, no code may touch C, nor A if that lies in registers.
 template <bool kClear, int kFrom = 0, int kSteps = -1, class Mma, class A, class B, class C>
 FALCHION_DEVICE void start_multiply(Mma mma, const A& a, const B& b, C& c) {
   constexpr bool kFromRegisters = !is_base_of<GMMA::DescriptorIterator, typename Mma::FrgTypeA>::value;
@@ -30,14 +30,14 @@ FALCHION_DEVICE void start_multiply(Mma mma, const A& a, const B& b, C& c) {
   warpgroup_fence_operand(c);
   if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
 }
-/// Says that whatever the fragment holds is not needed any more. A product that starts anew would otherwise keep it
-/// alive up to its start, because warpgroup_fence_operand both reads and writes.
+/// Marks the contents of the fragment as dead. A product that overwrites it would otherwise keep it alive up to its
+/// start, because warpgroup_fence_operand both reads and writes.
 template <class C>
 FALCHION_DEVICE void forget(C& c) {
   CUTE_UNROLL
   for (int i = 0; i < size(c); ++i) asm volatile("" : "=f"(c(i))::"memory");
 }
-/// Waits until at most the last kBatches batches are still running. C is the result that this makes available.
+/// Waits until at most the last kBatches batches are still running. C: the result that is then available.
 template <int kBatches, class C>
 FALCHION_DEVICE void wait_multiply(C& c) {
   warpgroup_wait<kBatches>();

@@ -14,8 +14,8 @@ using namespace cute;
 inline constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 #define FALCHION_INF __int_as_float(0x7F800000)
 
-/// 2^x. The asm is volatile, because otherwise ptxas moves ex2 up, before all of the products that it should run
-/// beside.
+/// 2^x. The asm is volatile, because otherwise ptxas moves ex2 up, before all of the products that it should overlap
+/// with.
 FALCHION_DEVICE float exp2(float x) {
   float y;
   asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -26,8 +26,7 @@ FALCHION_DEVICE float log2(float x) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-/// 1 / x with an error of at most one unit in the last place. A full division takes 20 instructions with a branch among
-/// them.
+/// 1 / x with an error of at most one unit in the last place. A full division takes 20 instructions and a branch.
 FALCHION_DEVICE float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -39,8 +38,8 @@ FALCHION_DEVICE float over_quad(float x, Op op) {
   return op(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/// What OnlineSoftmax, sm90's Softmax and its SoftmaxF32 keep of the kRows rows of a thread. O and l are relative to
-/// 2^(m c), where c is how much one unit of S is in the exponent of 2.
+/// The state that OnlineSoftmax, sm90's Softmax and its SoftmaxF32 keep of the kRows rows of a thread. O and l are
+/// relative to 2^(m c), where c is one unit of S in the exponent of 2.
 template <int kRows>
 struct SoftmaxRows {
   static constexpr int kSize = kRows;
@@ -59,10 +58,10 @@ struct SoftmaxRows {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
   }
-  /// O and l are relative to 2 to this power. It is -inf where no key was seen.
+  /// The power of 2 that O and l are relative to. It is -inf if no key was seen.
   FALCHION_DEVICE float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
-  /// The natural logarithm of the sum of exponentials, or -inf where no key was seen. nats is one unit of S in nats.
-  /// It is exact enough for 16-bit operands; f32 ones compute theirs in double.
+  /// The natural logarithm of the sum of exponentials, or -inf if no key was seen. nats is one unit of S in nats. It is
+  /// exact enough for 16-bit operands; kernels for f32 compute theirs in double.
   FALCHION_DEVICE float lse(int r, float nats) const {
     return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);
   }
@@ -83,8 +82,8 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
     far = 0;
   }
 
-  /// Is a score of S (rows, columns) more than kSlack bits above the m of its row? All lanes of the warp get the same
-  /// answer. top receives the maximum of each row over this lane's columns.
+  /// Whether a score of S (rows, columns) is more than kSlack bits above the m of its row. All lanes of the warp get
+  /// the same answer. top receives the maximum of each row over this lane's columns.
   template <class Scores>
   FALCHION_DEVICE bool outgrown(const Scores& S, float c, float (&top)[kRows]) const {
     bool any = false;
@@ -104,7 +103,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const float after = fmaxf(m[r], over_quad(top[r], [](float x, float y) { return fmaxf(x, y); }));
-      // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
+      // While a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == -FALCHION_INF ? 1.f : exp2((m[r] - after) * c);
       m[r] = after;
       l[r] *= shrink[r];
@@ -114,7 +113,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   }
 
   /// Must be called once for each tile, before update. If `far` is set (by masks of -1e30 and the like), m is
-  /// subtracted from S before anything is multiplied, which is exact where it matters.
+  /// subtracted from S before the multiplication, which is exact where it matters.
   template <class Scores>
   FALCHION_DEVICE void start_update(Scores& S, float c) {
     CUTE_UNROLL

@@ -1,7 +1,7 @@
 // src/gpu/blocks/stream_order.cuh: kernels of one stream that overlap at their ends (programmatic dependent launch).
-// From sm_90 on the CTAs of a kernel may start on SMs that the kernel before it no longer needs, and set themselves up
-// there. Before they touch memory they wait until that kernel is done. This saves 1 to 3 us between two launches.
-// docs/design/sm90_forward.md and docs/design/linear_attention.md say where it helps and where it does not.
+// From sm_90 on the CTAs of a kernel may start on SMs that the previous kernel has left, and set themselves up there.
+// Before they touch memory they wait until that kernel is done. This saves 1 to 3 us between two launches.
+// docs/design/sm90_forward.md and docs/design/linear_attention.md list where it helps and where it does not.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,29 +13,30 @@
 
 namespace falchion {
 
-/// Waits until the kernels before this one are done. A thread calls it before it touches what an earlier kernel may
-/// still read or write. Besides, some thread of each CTA that works must call it before the CTA ends: if a kernel could
-/// end earlier than the one before it, the next kernel would pass both.
+/// Waits until the earlier kernels are done. A thread calls it before it touches memory that an earlier kernel may
+/// still read or write. Besides, some thread of each working CTA must call it before the CTA ends: if a kernel could
+/// end before its predecessor, its successor would overtake both.
 FALCHION_DEVICE void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Once all CTAs of this kernel have called this or ended, CTAs of the next kernel may start where SMs have room.
+/// Once all CTAs of this kernel have called this or ended, CTAs of the next kernel may start on SMs with room.
 FALCHION_DEVICE void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-/// What must be set and asked before a kernel's first launch on a device: it may use more than 48 KB of shared memory,
-/// and it may be started early. To do so at every launch costs the host 0.1 to 0.7 us of some 5.
+/// The attributes that are set, and the queries that are made, before a kernel's first launch on a device: it may use
+/// more than 48 KB of shared memory, and it may be started early. At every launch they would cost the host 0.1 to 0.7
+/// us of some 5.
 template <auto kKernel>
 class PreparedKernel {
  public:
-  /// Prepares the kernel on the current device, where that was not done before. While a stream is being captured it is
-  /// always done: a context that the application made itself knows nothing of what was set in another one of the same
-  /// device, and a launch that fails for that would spoil the capture. (Outside of a capture it is launched again.)
+  /// Prepares the kernel on the current device, unless that has been done. During a stream capture it is always done:
+  /// attributes set in one context do not hold in another context of the same device that the application made, and a
+  /// failed launch would invalidate the capture. (Outside of a capture the launch is repeated.)
   static cudaError_t prepare(int shared_bytes, cudaStream_t stream, std::uint64_t* device_bit) {
     int device = 0;
     if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
@@ -56,7 +57,7 @@ class PreparedKernel {
     prepared_.fetch_or(device_bit, std::memory_order_release);
     return cudaSuccess;
   }
-  /// Does its code on that device wait for earlier kernels? Code for an older GPU than sm_90 does not.
+  /// Whether its code on that device waits for earlier kernels. Code for a GPU older than sm_90 does not.
   static bool may_be_early(std::uint64_t device_bit) {
     return (may_be_early_.load(std::memory_order_relaxed) & device_bit) != 0;
   }
@@ -65,7 +66,7 @@ class PreparedKernel {
   static inline std::atomic<std::uint64_t> prepared_{0}, may_be_early_{0};  // bit n: device n
 };
 
-/// How a kernel is cut. cluster: the CTAs of a cluster, or 0 where the kernel itself says how many.
+/// The grid of a launch. cluster: the CTAs of a cluster, or 0 where the kernel fixes it.
 struct LaunchShape {
   unsigned blocks = 0;
   int threads = 0, shared_bytes = 0, cluster = 0;
@@ -100,9 +101,8 @@ class Launch {
   cudaLaunchConfig_t config_{};
 };
 
-/// early: this kernel may be started before the one before it is done. It must call wait_for_earlier_kernels, which
-/// code for an older GPU does not. Returns what these calls return and nothing else: the runtime's last error may be
-/// somebody else's.
+/// early: this kernel may be started before the previous one is done. It must call wait_for_earlier_kernels, which code
+/// for an older GPU does not. Returns the error of these calls only: the runtime's last error may be another caller's.
 template <auto kKernel, class... Arguments>
 cudaError_t launch_shape(const LaunchShape& shape, void* stream, bool early, const Arguments&... arguments) {
   using Prepared = PreparedKernel<kKernel>;
@@ -113,7 +113,7 @@ cudaError_t launch_shape(const LaunchShape& shape, void* stream, bool early, con
   const Launch launch(shape, on, early && Prepared::may_be_early(device_bit));
   const cudaError_t error = cudaLaunchKernelEx(&launch.config(), kKernel, arguments...);
   if (error != cudaErrorInvalidValue) return error;
-  // The runtime keeps the error until it is asked, and this one is told only where the second attempt fails too.
+  // The runtime keeps the error until it is read. This one is reported only if the second attempt fails too.
   if (cudaPeekAtLastError() == error) (void)cudaGetLastError();
   if (const cudaError_t again = Prepared::prepare_again(shape.shared_bytes, device_bit); again != cudaSuccess)
     return again;

@@ -22,8 +22,8 @@ struct Tf32 {
   std::uint32_t hi[kSize], lo[kSize];
 };
 
-/// Splits x into two parts: hi is x cut off after 10 bits of its mantissa, and lo is what is left, which is exact. The
-/// tensor core itself then cuts bits off lo, at 2^-21 of x.
+/// Splits x into two parts: hi is x truncated to 10 bits of mantissa, and lo is the exact rest. The tensor core itself
+/// then truncates lo, at 2^-21 of x.
 template <class... Floats>
 FALCHION_DEVICE auto split_tf32(Floats... x) {
   Tf32<sizeof...(x)> parts;
@@ -64,7 +64,7 @@ FALCHION_DEVICE void add(const float (&x)[kN][4], float (&to)[kN][4]) {
 FALCHION_DEVICE float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 
 /// Computes C[n] += A B[n] for n from kFrom on. An operand with kParts 1 is a TF32 number as it is and has no low part.
-/// The loop over n lies inside each pair of parts, so that neighbouring instructions do not wait for each other. The
+/// The loop over n is inside of the loop over pairs of parts, so that neighbouring instructions are independent. The
 /// small products come first.
 template <int kPartsA, int kPartsB, int kFrom = 0, int kN>
 FALCHION_DEVICE void multiply_tf32(float (&c)[kN][4], const Tf32<4>& a, const Tf32<2> (&b)[kN]) {

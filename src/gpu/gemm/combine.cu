@@ -1,5 +1,5 @@
-// src/gpu/gemm/combine.cu: adds the sums of the parts of k up and turns them into D. Parts are added in an order that
-// follows from the plan alone, so that two runs agree to the bit.
+// src/gpu/gemm/combine.cu: adds the sums of the parts of k up and turns them into D. The order of the additions depends
+// on the plan alone, so that two runs give the same bits.
 #include <cutlass/bfloat16.h>
 #include <cutlass/float8.h>
 #include <cutlass/half.h>
@@ -17,11 +17,11 @@
 namespace falchion::gpu {
 
 inline constexpr int kCombineThreads = 128;
-/// One thread adds up to so many parts, all of whose loads are in flight together. Where there are more, several share
-/// the work: with 64 parts of 256 x 256, one thread after the other took 20 us.
+/// One thread adds up to kPartsAThread parts, all of whose loads are in flight together. Where there are more, several
+/// threads share the work: with 64 parts of 256 x 256, a single thread took 20 us.
 inline constexpr int kPartsAThread = 8, kMostSharing = 8, kLeastCtas = 1024;
 
-/// x += y. Sums of i8 are i32, whose bits lie in the partials.
+/// x += y. Sums of i8 are i32, stored in the partials as floats with the same bits.
 template <class Element>
 FALCHION_DEVICE void add(float& x, float y) {
   if constexpr (std::is_same_v<Element, std::int8_t>)
@@ -54,8 +54,8 @@ FALCHION_DEVICE float4 add_parts(const GemmArgs& a, const float* from, int first
   return sum;
 }
 
-/// A CTA has `lines` rows of a tile, and four columns of a row are the work of `sharing` of its threads, each of which
-/// adds a run of parts.
+/// A CTA has `lines` rows of a tile. Four columns of a row are the work of `sharing` of its threads, each of which adds
+/// some consecutive parts.
 template <class Element>
 __global__ void __launch_bounds__(kCombineThreads, 6)
     gemm_combine(const __grid_constant__ GemmArgs a, int rows, int lines, int sharing) {
@@ -101,7 +101,7 @@ template <class Element>
 int launch_gemm_combine(const GemmArgs& a, int rows, void* stream) {
   int sharing = 1;
   while (sharing < kMostSharing && sharing * kPartsAThread < a.splits) sharing *= 2;
-  // A CTA has up to 8 rows, as long as enough CTAs remain.
+  // A CTA has up to 8 rows, if enough CTAs remain.
   const std::int64_t tiles = GemmPiece::tiles(a) - a.whole;
   int lines = 8;
   while (lines > 1 && tiles * (a.part_rows / lines) < kLeastCtas) lines /= 2;

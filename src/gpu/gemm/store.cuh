@@ -1,5 +1,5 @@
-// src/gpu/gemm/store.cuh: the end of a tile of a GEMM: its sums, which lie in shared memory, become D, or a part of the
-// sums where k is split.
+// src/gpu/gemm/store.cuh: the end of a tile of a GEMM: its sums in shared memory become D, or a part of the sums where
+// k is split.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -8,14 +8,14 @@
 
 namespace falchion::gpu {
 
-/// Where the sums of a part begin, from a row of the tile on. With swiglu the second half of a row has the sums of
+/// The address of the sums of a part, from a row of the tile on. With swiglu the second half of a row has the sums of
 /// "up".
 FALCHION_DEVICE float* partials_of(const GemmArgs& a, const GemmTile& t, std::int64_t row) {
   return a.partials + (t.part * a.part_rows + row) * a.part_columns;
 }
 
 /// Stores a tile of kRows x kColumns sums, in rows of kPitch floats. With swiglu its columns are kGroup gates, then the
-/// kGroup of "up" that belong to them, and so on.
+/// kGroup matching columns of "up", and so on.
 template <class Element, int kRows, int kColumns, int kPitch, int kGroup, int kThreads>
 FALCHION_DEVICE void store_tile(const GemmArgs& a, const GemmTile& t, const float* sums) {
   const Epilogue<Element> epilogue(a);

@@ -1,4 +1,4 @@
-// src/gpu/gemm/tile.hpp: which tile of D a CTA computes, over which part of k. The tests run it on the host.
+// src/gpu/gemm/tile.hpp: the tile of D and the part of k of each CTA. The tests run it on the host.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace falchion::gpu {
 
-/// A piece of work: a tile of D, or a part of the sums of one. The tiles that would not fill the device come last, and
-/// their k is cut into parts, each of which is somebody else's. All are numbers of tiles and parts, below 2^31.
+/// A piece of work: a tile of D, or a part of the sums of one. The tiles of the last wave, which would not fill the
+/// device, come last; their k is cut into parts for different CTAs. All numbers of tiles and parts are below 2^31.
 struct GemmPiece {
   std::uint32_t batch = 0, row = 0, column = 0;
-  std::uint32_t cut = 0, split = 0;  // which of the tiles that are cut, and which part of it; 0 of a whole one
+  std::uint32_t cut = 0, split = 0;  // the number among the tiles that are cut, and the part of it; 0 for a whole one
   bool whole = true;
 
   static FALCHION_HD constexpr std::int64_t tiles(const GemmArgs& a) { return a.tiles_m * a.tiles_n * a.batch; }
-  /// How many pieces of work there are.
+  /// The number of pieces of work.
   static FALCHION_HD constexpr std::int64_t count(const GemmArgs& a) {
     return a.whole + (tiles(a) - a.whole) * a.splits;
   }
 
-  /// The tile of that number. Tiles that run at the same time should share their rows of A and of B in the L2, so they
-  /// are numbered in bands of so many tiles down, column after column. In bands of 16, 264 tiles are some 16 x 16,
+  /// Tile number `id`. Tiles that run at the same time should share their rows of A and of B in the L2, so they are
+  /// numbered in bands a few tiles high, column after column. In bands of 16, 264 concurrent tiles are some 16 x 16,
   /// which read a third of what 3 rows of 88 would.
   static FALCHION_HD constexpr GemmPiece tile(const GemmArgs& a, std::uint32_t id) {
     GemmPiece p;
@@ -36,8 +36,8 @@ struct GemmPiece {
     return p;
   }
 
-  /// Piece number `id` of count(a). Parts of the same k of different tiles follow each other, since they share what
-  /// they read.
+  /// Piece number `id` of count(a). Parts with the same range of k of different tiles follow each other, since they
+  /// share operands.
   static FALCHION_HD constexpr GemmPiece of(const GemmArgs& a, std::uint32_t id) {
     const auto first = static_cast<std::uint32_t>(a.whole);
     if (id < first) return tile(a, id);
@@ -50,14 +50,14 @@ struct GemmPiece {
   }
 };
 
-/// Where a piece lies, in rows and columns of D and in k.
+/// The extent of a piece in rows and columns of D and in k.
 struct GemmTile {
   std::int64_t batch, row0, column0;  // with swiglu a tile has half as many columns as rows of B
   std::int64_t k0, k1;                // the part of k
   std::int64_t part;                  // its place among the partials; -1: the sums are whole
   std::int64_t first_row = 0;         // the row of the tile at which this CTA begins
 
-  /// Of tiles of so many rows and columns of D.
+  /// rows, columns: of a tile of D.
   FALCHION_HD constexpr GemmTile(const GemmArgs& a, const GemmPiece& p, int rows, int columns)
       : batch(p.batch),
         row0(std::int64_t{p.row} * rows),

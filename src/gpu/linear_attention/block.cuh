@@ -1,4 +1,4 @@
-// src/gpu/linear_attention/block.cuh: finds out which sweep, head and segment a block of the grid works on.
+// src/gpu/linear_attention/block.cuh: works out the sweep, head and segment of a block of the grid.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -6,8 +6,7 @@
 
 namespace falchion::gpu {
 
-/// What a block of the grid works on. Blocks that share rows of q and k are neighbours, so that these rows are in the
-/// L2.
+/// The work of a block of the grid. Blocks that share rows of q and k are neighbours, so that these rows are in the L2.
 struct LinearBlock {
   int column_tile, which, h, b, segment;
   FALCHION_DEVICE LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {

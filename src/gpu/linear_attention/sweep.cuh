@@ -10,9 +10,9 @@
 
 namespace falchion::gpu {
 
-/// The normaliser n of a sweep, whose P is then P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s). Of a and b, one is 1
-/// / n and the other is 1. Where a gradient passes through n, one of alpha and beta is dn and the other is 1. Where
-/// none does, both are 0.
+/// The normaliser n of a sweep, whose P is then P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s). One of a and b is 1 /
+/// n and the other is 1. Where a gradient passes through n, one of alpha and beta is dn and the other is 1; otherwise
+/// both are 0.
 struct LinearNormaliser {
   enum class Of { none, q, k };
   Of of = Of::none;
@@ -26,8 +26,8 @@ struct LinearNormaliser {
   FALCHION_DEVICE bool any() const { return of != Of::none; }
 
   /// dn is -(o . do) / n, and own is do . (v - o) / n, the weight of a token's own k in its dq and of its own q in its
-  /// dk. Where o is nearly v, the difference v - o would be lost in rounding. Here own is the difference of two terms
-  /// that are as small as itself.
+  /// dk. Where o is nearly v, the difference v - o would be lost in rounding, so own is computed as the difference of
+  /// two terms of its own magnitude.
   struct OfToken {
     float dn, own;
   };
@@ -54,14 +54,14 @@ struct LinearSweep {
   Rows16 q, k, v, o;
   View slope;           // o is multiplied by phi'(slope); null: it is not
   View decay;           // as in LinearAttentionCall; null: no decay
-  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: initial is 0, final is not wanted
+  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: initial is 0, no final state is stored
   View initial_z, final_z;
   int d_qk = 0, d_v = 0;
   bool reverse = false;
   float scale = 1, initial_scale = 1, final_scale = 1, eps = 0;
 
-  // What follows is used by variants with f32 between all products alone (sm80/linear_attention/exact/kernel.cuh),
-  // except for d_z.
+  // The fields below, except d_z, are used only by variants with f32 between all products
+  // (sm80/linear_attention/exact/kernel.cuh).
   int d_z = 0;               // length of z; 0 where there is none
   bool decay_moved = false;  // the decay of a token is that of the token before it in this sweep
   bool partial = false;      // o is in f32, and is summed later

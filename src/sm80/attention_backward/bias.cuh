@@ -1,6 +1,6 @@
-// src/sm80/attention_backward/bias.cuh: grad_bias, the gradient of the scores, in a kernel of its own. A CTA owns a
+// src/sm80/attention_backward/bias.cuh: grad_bias, the gradient of the scores G, in a separate kernel. A CTA owns a
 // tile of grad_bias and computes G for all pairs of a query and a key that share its elements, one tile after another.
-// So it needs no sums between CTAs and nothing in the workspace.
+// So it needs no sums between CTAs and no workspace.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -14,7 +14,7 @@ using namespace gpu;
 /// The tiles of grad_bias along b, h, s_q and s_k. An axis that is summed has one tile.
 struct BiasGrid {
   int tiles[4];
-  int all_tiles[4];  // to visit where the axis is summed
+  int all_tiles[4];  // tiles to visit where the axis is summed
 
   static BiasGrid of(const AttentionBackwardArgs& a, int rows, int keys) {
     const std::int64_t all[4] = {a.b, a.h_q, ceil_div(a.s_q, rows), ceil_div(a.s_k, keys)};
@@ -35,7 +35,7 @@ struct BiasGrid {
   }
 };
 
-/// What a CTA owns, and the sums of G.
+/// The tile of a CTA, and its sums of G.
 template <class Math>
 struct BiasTile {
   using Element = typename Math::Element;
@@ -52,7 +52,7 @@ struct BiasTile {
     if (q0 >= q.length || k0 >= k.length) return;
     const Range seen = mask.visible(q0, min(q0 + Math::kOwn, q.length));
     if (seen.begin >= k0 + Math::kVisited || seen.end <= k0) return;
-    __syncthreads();  // nobody reads the tiles before
+    __syncthreads();  // no thread still reads the previous tiles
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < Math::kOwn) {
       const BackwardLayout layout = BackwardLayout::of(a);
@@ -78,7 +78,7 @@ struct BiasTile {
     }
   }
 
-  /// Stores the tile, summed over its rows and its columns where the axis is.
+  /// Stores the tile, summed over its rows and its columns if those axes are summed.
   FALCHION_DEVICE void store(int b, int h, int q0, int column0) {
     constexpr int kStride = Math::kVisited + kPadding;
     float* tile = reinterpret_cast<float*>(shared.base);
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
   tile.store(own[0], own[1], own[2] * Math::kOwn, own[3] * Math::kVisited);
 }
 
-/// Enqueues the kernel where grad_bias is wanted, and returns a cudaError_t.
+/// Enqueues the kernel if grad_bias is requested, and returns a cudaError_t.
 template <class Math>
 int launch_attention_backward_bias(const AttentionBackwardArgs& a, void* stream) {
   if (a.grad_bias.data == nullptr) return cudaSuccess;

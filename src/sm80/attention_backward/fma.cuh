@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/fma.cuh: the products of the backward pass in f32, of FFMA. 16 x 16 threads share a tile:
-// the threads of one line have the same owned rows, r * 16 apart.
+// src/sm80/attention_backward/fma.cuh: the products of the backward pass in f32, by FFMA. 16 x 16 threads share a tile:
+// the 16 threads of one line own the same rows, which are 16 apart.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -29,7 +29,7 @@ struct BackwardFma {
     return row * kStride + column;
   }
 
-  /// This thread's part of the scores (own, visited): keys that lie 16 apart, so that neighbouring threads read
+  /// This thread's part of the scores (own, visited). Its keys are 16 apart, so that neighbouring threads read
   /// neighbouring rows.
   struct Scores {
     static constexpr int kRows = kOwn / 16, kColumns = kVisited / 16;
@@ -57,7 +57,7 @@ struct BackwardFma {
   static FALCHION_DEVICE float4 four(const float* at) { return *reinterpret_cast<const float4*>(at); }
 
   /// S = A B^T over the head dims. Eight terms are summed before they are added to the score, because each addition to
-  /// a long sum rounds at the size of that sum, and the exponential multiplies what is off.
+  /// a long sum rounds at the magnitude of the sum, and the exponential multiplies the error.
   static FALCHION_DEVICE void multiply(Scores& s, const float* own, const float* visited) {
 #pragma unroll
     for (int r = 0; r < Scores::kRows; ++r) {
@@ -93,9 +93,9 @@ struct BackwardFma {
     }
   }
 
-  /// out += P B, where B is a visited tile. P passes through shared memory, since each thread needs whole rows of it.
+  /// out += P B, where B is a visited tile. P goes through shared memory, since each thread needs whole rows of it.
   static FALCHION_DEVICE void add_product(Output& out, Scores& p, const float* visited, int, float* shared) {
-    __syncthreads();  // nobody reads what was there before
+    __syncthreads();  // no thread still reads the previous contents
 #pragma unroll
     for (int r = 0; r < Scores::kRows; ++r) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// src/sm80/attention_backward/general.cuh: the variants of kind `general`, which have every feature, and f32.
+// src/sm80/attention_backward/general.cuh: the variants of kind `general`: every feature, and f32.
 #pragma once
 
 #include "sm80/attention_backward/bias.cuh"

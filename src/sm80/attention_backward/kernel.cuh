@@ -1,8 +1,8 @@
-// src/sm80/attention_backward/kernel.cuh: the kernels of softmax attention's backward pass that serve every feature.
+// src/sm80/attention_backward/kernel.cuh: the kernels of softmax attention's backward pass that support every feature.
 // One sweep owns tiles of keys and makes grad_k and grad_v, another owns tiles of query rows and makes grad_q. Both
-// compute S and dP anew, so together they make seven products instead of five. For that no sum passes from CTA to CTA:
-// the bits are the same in each run, and the workspace holds two numbers for each row. What is computed is defined in
-// src/ref; this file says in which order. docs/design/attention_backward.md says what was measured.
+// compute S and dP, so together they make seven products instead of five. In return no sum passes from CTA to CTA: the
+// bits are the same in each run, and the workspace holds two numbers for each row. ref/ defines the result; this file
+// gives the order of the steps. docs/design/attention_backward.md has the measurements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -28,7 +28,7 @@ FALCHION_DEVICE float sum_over_cta(float x, float* shared) {
   return sum;
 }
 
-/// Steps of a sweep: the tiles [begin, end) of the first head, then of the next.
+/// One sweep. Its steps: the tiles [begin, end) of the first head, then of the next.
 template <class Math, class Pairs, Owner owner>
 __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
     attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by) {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
     load_side<Math, kVisited, Pairs::kAligned>(a, side, visited0(step), shared.visited_score(step),
                                                shared.visited_value(step));
   };
-  // The statistics of the visited rows are read a step ahead into a register of each thread.
+  // The statistics of the visited rows are read one step ahead, into a register of each thread.
   RowStatistic next;
   const auto read_statistic = [&](int step) {
     if (kKeys && thread < kVisited) next = statistic(head(step), visited0(step) + thread);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
   }
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<0>();
-    // The tile is there, and no thread reads the one before any more.
+    // The tile has arrived, and no thread still reads the previous one.
     const bool dead = __syncthreads_or(kKeys && thread < kVisited &&
                                        counts_for_nothing(shared.visited_statistics(step)[thread % kVisited]));
     if (dead) {
@@ -108,8 +108,10 @@ __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
         {t.b, head(step), q0, k0, kKeys ? shared.visited_statistics(step) : shared.own_statistics(), t.k, t.mask,
          all_seen},
         s, dp);
-    if constexpr (kKeys) Math::add_product(of_value, s, shared.visited_value(step), t.part, shared.exchange());  // dV
-    Math::add_product(of_score, dp, shared.visited_score(step), t.part, shared.exchange());  // dK or dQ
+    if constexpr (kKeys)
+      Math::add_product(of_value, s, shared.visited_value(step), t.part, shared.exchange());  // dV += P^T dO
+    Math::add_product(of_score, dp, shared.visited_score(step), t.part,
+                      shared.exchange());  // dK += dS^T Q, or dQ += dS K
     if (more) keep_statistic(step + 1);
     if constexpr (Math::kStages == 1) {
       __syncthreads();
@@ -141,7 +143,8 @@ template <class Math, class Pairs, Owner owner>
 cudaError_t launch_sweep(const AttentionBackwardArgs& a, void* stream) {
   constexpr int kParts = Math::kD / Math::kColumns;
   const std::int64_t blocks = backward_blocks(a, owner, kParts);
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are known too late for the plan
+  if (blocks > INT32_MAX)
+    return cudaErrorInvalidConfiguration;  // packed lengths are known too late for the plan to check
   if (blocks == 0) return cudaSuccess;
   return launch_kernel<attention_backward<Math, Pairs, owner>>(static_cast<unsigned>(blocks), Math::kThreads,
                                                                Math::kSharedBytes, stream, a.early, a,

@@ -1,5 +1,4 @@
-// src/sm80/attention_backward/load.cuh: says where the tiles of a CTA of the backward pass lie in shared memory, and
-// loads them.
+// src/sm80/attention_backward/load.cuh: the tiles of a CTA of the backward pass in shared memory, and their loads.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -12,8 +11,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// What a CTA has in shared memory. Of each side there are two tiles: `score` is q or k, the factor of S, and `value`
-/// is grad_o or v, the factor of dP.
+/// The shared memory of a CTA. There are two tiles of each side: `score` is q or k, the factor of S, and `value` is
+/// grad_o or v, the factor of dP.
 template <class Math>
 struct BackwardShared {
   using Element = typename Math::Element;
@@ -25,7 +24,7 @@ struct BackwardShared {
     return own_score() + 2 * Math::kSizeOwn + step % Math::kStages * 2 * Math::kSizeVisited;
   }
   FALCHION_DEVICE Element* visited_value(int step) const { return visited_score(step) + Math::kSizeVisited; }
-  /// For what passes from thread to thread.
+  /// Space for exchanges between threads.
   FALCHION_DEVICE Element* exchange() const {
     return own_score() + 2 * Math::kSizeOwn + 2 * Math::kStages * Math::kSizeVisited;
   }
@@ -37,7 +36,7 @@ struct BackwardShared {
   }
 };
 
-/// One side of a sequence's head as tiles are loaded from it.
+/// One side (rows or keys) of a head of a sequence, from which tiles are loaded.
 template <class Element>
 struct Side {
   const Element *score, *value;  // row 0 of the sequence, of q and grad_o or of k and v
@@ -97,14 +96,14 @@ FALCHION_DEVICE void load_side(const AttentionBackwardArgs& a, const Side<typena
                          kAligned || (fast && side.value_column_stride == 1), value);
 }
 
-/// The statistic of query row `row` of the head whose first row is number `head` of the workspace. A row past the end
-/// counts for nothing.
+/// The statistic of query row `row` of the head whose first row has number `head` in the workspace. A row past the end
+/// gets that of a masked-out row.
 FALCHION_DEVICE RowStatistic statistic_of(const AttentionBackwardArgs& a, const BackwardLayout& layout,
                                           std::int64_t head, int row, int length) {
   return row < 0 || row >= length ? no_row() : layout.statistic(a, head + row);
 }
 
-/// Sets rows of q and grad_o for which dead(row) is true to 0, whatever they hold: 0 times NaN would be NaN.
+/// Sets rows of q and grad_o for which dead(row) is true to 0: they may hold NaN, and 0 times NaN is NaN.
 template <class Math, int kRows, class Dead>
 FALCHION_DEVICE void clear_rows(Dead dead, typename Math::Element* score, typename Math::Element* value) {
   constexpr int kChunks = Math::kD / Math::kChunk;
@@ -117,7 +116,7 @@ FALCHION_DEVICE void clear_rows(Dead dead, typename Math::Element* score, typena
     *reinterpret_cast<uint4*>(value + offset) = uint4{};
   }
 }
-/// The same for the rows that count for nothing.
+/// The same for masked-out rows.
 template <class Math, int kRows>
 FALCHION_DEVICE void clear_dead_rows(const RowStatistic* statistics, typename Math::Element* score,
                                      typename Math::Element* value) {

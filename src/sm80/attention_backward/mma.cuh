@@ -1,6 +1,6 @@
 // src/sm80/attention_backward/mma.cuh: the products of the backward pass in 16 bits, on mma.sync m16n8k16. Each warp
-// has 16 of the rows that a CTA owns. So P and dS, which are the result of two products and the first operand of the
-// next two, never leave its registers.
+// has 16 of the rows that a CTA owns. So P and dS, which are results of two products and the first operands of the next
+// two, stay in its registers.
 #pragma once
 
 #include <cute/atom/copy_atom.hpp>
@@ -51,13 +51,13 @@ struct BackwardMma {
   using CopyAtom = cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, Element>;
   using CopyAtomTransposed = cute::Copy_Atom<cute::SM75_U16x8_LDSM_T, Element>;
 
-  /// Where the chunk of 8 elements from (row, column) on lies in a tile of kRows rows.
+  /// The offset of the chunk of 8 elements from (row, column) on in a tile of kRows rows.
   template <int kRows>
   static FALCHION_DEVICE int at(int row, int column) {
     return swizzled<kRows>(row, column);
   }
 
-  /// This thread's part of a matrix (own, width) f32, read as (r, c).
+  /// This thread's part of a matrix (own, width) in f32, indexed by (r, c).
   template <int kWidth>
   struct Matrix {
     using Fragment =

@@ -1,4 +1,4 @@
-// src/sm80/attention_backward/once.cuh: the variants of kind `once`, for problems that need nothing but the band: each
+// src/sm80/attention_backward/once.cuh: the variants of kind `once`, for problems with no feature but the band: each
 // pair of tiles is computed once, in five products, and the CTAs of a head add to common sums of grad_q.
 #pragma once
 
@@ -9,12 +9,14 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
+/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and the conversion of the sums
+/// to grad_q.
 template <class Config>
 int launch_attention_backward_once(const AttentionBackwardArgs& a, void* stream) {
   int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);
   const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
-  if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are known late
+  if (blocks > INT32_MAX || tiles > INT32_MAX)
+    return cudaErrorInvalidConfiguration;  // packed lengths are known too late for the plan
   const std::int64_t together =
       a.any_order || blocks == 0 ? 1 : std::max(a.ctas_at_once / a.key_tiles, std::int64_t{1});
   if (error == cudaSuccess && blocks > 0)

@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/pairs.cuh: what happens between the products of the backward pass. S = Q K^T becomes P,
-// the factor of grad_v, and dP = dO V^T becomes dS, the factor of grad_q and grad_k.
+// src/sm80/attention_backward/pairs.cuh: the steps between the products of the backward pass. S = Q K^T becomes P, the
+// factor of grad_v, and dP = dO V^T becomes dS, the factor of grad_q and grad_k.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -17,7 +17,7 @@ struct PairOfTiles {
   const RowStatistic* statistics;  // of the query rows
   const Rows& k;
   const BandMask& mask;
-  bool all_seen;  // every row sees every key, and no row counts for nothing
+  bool all_seen;  // every row sees every key, and no row is masked out
 };
 
 /// Calls f(r, c, query row, key) for each element of this thread; both are counted from the beginning of their tile.
@@ -33,7 +33,7 @@ FALCHION_DEVICE void for_each_pair(F f) {
   }
 }
 
-/// For problems that need nothing but the band: the scale is folded into the exponent.
+/// For problems with no feature but the band: the scale is folded into the exponent.
 template <class Math>
 struct PlainPairs {
   static constexpr bool kAligned = true;
@@ -43,7 +43,7 @@ struct PlainPairs {
 
   FALCHION_DEVICE explicit PlainPairs(const AttentionBackwardArgs& a) : a(a) {}
 
-  /// Makes P of S, and dS of dP.
+  /// Turns S into P, and dP into dS.
   template <Owner owner>
   FALCHION_DEVICE void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     const float unit = a.scale * kLog2e;
@@ -60,12 +60,12 @@ struct PlainPairs {
   }
 };
 
-/// Every feature. What is not seen is selected, never multiplied by 0.
+/// Every feature. Masked pairs are selected, never multiplied by 0.
 template <class Math>
 struct GeneralPairs {
   using Element = typename Math::Element;
   static constexpr bool kAligned = false;
-  static constexpr float kUnit = 1;  // so that a large lse is subtracted from a large score before anything is rounded
+  static constexpr float kUnit = 1;  // so that a large lse is subtracted from a large score before any rounding
   const AttentionBackwardArgs& a;
   const DropoutMask dropout;
   float slope_sum = 0;  // of G |distance| over all pairs of this thread
@@ -76,7 +76,7 @@ struct GeneralPairs {
   FALCHION_DEVICE void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     apply_each<owner>(t, s, dp, [](float g, float derivative) { return g * derivative; });
   }
-  /// The same, but what dp becomes is G itself.
+  /// The same, but dp becomes G itself.
   template <Owner owner>
   FALCHION_DEVICE void apply_for_bias(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     apply_each<owner>(t, s, dp, [](float g, float) { return g; });

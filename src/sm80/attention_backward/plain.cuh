@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/plain.cuh: the variants of kind `plain`, for problems that need nothing but the band:
-// full attention, causal or window masks, GQA, lengths.
+// src/sm80/attention_backward/plain.cuh: the variants of kind `plain`, for problems with no feature but the band: full
+// attention, causal or window masks, GQA, lengths.
 #pragma once
 
 #include "sm80/attention_backward/kernel.cuh"

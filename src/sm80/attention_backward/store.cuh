@@ -1,5 +1,5 @@
 // src/sm80/attention_backward/store.cuh: the end of a tile of the backward pass. Gradients go from registers to memory,
-// rounded, in f32 or added to what is there.
+// rounded, in f32, or added to the tensor's contents.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,8 +10,7 @@ namespace falchion::sm80 {
 using namespace gpu;
 
 /// Stores this thread's part of a tile of grad_q, grad_k or grad_v, times `scale`. row0 is the tile's first row of the
-/// sequence, column0 its first column. Where counts(row of the tile) is false,
-/// the row is 0, whatever was computed.
+/// sequence, column0 its first column. Where counts(row of the tile) is false, the row is stored as 0.
 template <class Element, class Output, class Counts>
 FALCHION_DEVICE void store_gradient(Output& out, const View& x, const Rows& rows, int h, int row0, int column0, int d,
                                     float scale, const AttentionBackwardArgs& a, Counts counts) {

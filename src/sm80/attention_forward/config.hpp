@@ -43,8 +43,8 @@ struct AttentionForwardConfig {
   using LayoutO = LayoutQ;  // (M, D), in the place of Q: a warp overwrites only rows that no other warp reads
 
   /// Returns (row, column) of the 16-byte chunk number `at` of a warp's rows of O. The chunks of one box come before
-  /// those of the next box, for all rows of the warp. In the order of whole rows, 8 neighbouring lanes would read from
-  /// two boxes, and where the rows of a box are 64 bytes they would meet in the same banks.
+  /// those of the next box, for all rows of the warp. In row-major order, 8 neighbouring lanes would read from two
+  /// boxes, and with box rows of 64 bytes this would be a bank conflict.
   static constexpr CUTE_HOST_DEVICE auto chunk_of_o(int warp, int at) {
     constexpr int kChunks = kBox / 8, kLines = kRows / kWarps;
     const int line = at / kChunks % kLines;

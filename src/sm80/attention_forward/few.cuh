@@ -1,6 +1,6 @@
-// src/sm80/attention_forward/few.cuh: the variants of kind `few`. They do what kind `plain` does, for at most 16 query
-// rows per K/V head (decode, where the heads of a GQA group are rows). A CTA has one warp, and an SM holds as many CTAs
-// as its shared memory allows, so that it waits for memory and for nothing else.
+// src/sm80/attention_forward/few.cuh: the variants of kind `few`: kind `plain` for at most 16 query rows per K/V head
+// (decode, where the heads of a GQA group are rows). A CTA has one warp, and an SM holds as many CTAs as its shared
+// memory allows, so that memory is the only limit.
 #pragma once
 
 #include "sm80/attention_forward/plain.cuh"

@@ -1,6 +1,6 @@
 // src/sm80/attention_forward/general.cuh: the variants of kind `general`, which have every feature: softcap, ALiBi,
 // bias, boolean mask, dropout, row maximum, probabilities, any scale, and rows that are not 16-byte aligned. Scores are
-// made in a pass of their own between the two products.
+// computed in a separate pass between the two products.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -28,7 +28,7 @@ struct GeneralScores {
     for (float& x : highest) x = -FALCHION_INF;
   }
 
-  /// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep().
+  /// Does score.apply, and adds the bias and the boolean mask. keep() does the rest.
   template <class S, class Coordinates>
   FALCHION_DEVICE void apply(S& s, const Coordinates& at, int key0) const {
     CUTE_UNROLL
@@ -57,8 +57,8 @@ struct GeneralScores {
     for (int r = 0; r < kRows; ++r) highest[r] = fmaxf(highest[r], top[r]);
   }
 
-  /// Drops elements of P in step k (16 keys). They have been added to l before, and stay there. The two neighbouring
-  /// columns of a lane belong to the same block of Philox.
+  /// Drops elements of P in step k (16 keys). l includes them. The two neighbouring columns of a lane belong to the
+  /// same block of Philox.
   template <class S, class Coordinates>
   FALCHION_DEVICE void drop(S& s, const Coordinates& at, int key0, int k) const {
     if (a.dropout <= 0) return;

@@ -1,7 +1,7 @@
 // src/sm80/attention_forward/kernel.cuh: the kernel for softmax attention forward on mma.sync. It is FlashAttention-2
 // (arXiv:2307.08691): a CTA owns M query rows and walks over the tiles of keys that they see, and cp.async loads the
-// next K and V tile while the current one is multiplied. What is computed is defined in src/ref; this file says in
-// which order. The letters are those of docs/notation.md. What was measured is in docs/design/sm80_forward.md.
+// next K and V tile while the current one is multiplied. ref/ defines the result; this file gives the order of the
+// steps. The letters are those of docs/notation.md. docs/design/sm80_forward.md has the measurements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -20,8 +20,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// What happens between the two products: S becomes scores, masked scores become -inf, and m is raised in the rows
-/// whose scores have outgrown it.
+/// The steps between the two products: S becomes scores, masked scores become -inf, and m is raised in rows with much
+/// larger scores.
 template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>
 FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
                                     const Coordinates& cS, Output& rO, int key0) {
@@ -36,8 +36,8 @@ FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Soft
   softmax.start_update(S, scores.unit);
 }
 
-/// Computes P = softmax.update(S) and O += P V together: P of 16 keys is made while the products of the 16 keys before
-/// them run.
+/// Computes P = softmax.update(S) and O += P V together: P of 16 keys is computed while the products of the previous 16
+/// keys run.
 template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V>
 FALCHION_DEVICE void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax, Fragment& rS,
                                          const Coordinates& cS, Output& rO, const V& sVt, int key0) {
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   softmax.reset();
   Scores scores(a, t);
 
-  // The last tile is loaded first, because only it can have fewer keys than a full tile. Its V is a cp.async group of
-  // its own, so that with one stage the first S need not wait for V.
+  // The last tile is loaded first, because only it can have fewer keys than a full tile. Its V is a separate cp.async
+  // group, so that with one stage the first S need not wait for V.
   const Loader<Config, Scores> loader(a, t);
   const int last = t.end - 1;
   loader.load_q(sQ);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   for (int n = last; n >= t.begin; --n) {
     cp_async_wait<kStages == 1>();
-    __syncthreads();  // K of tile n is there (with two stages V too), and no thread reads tile n + 1 any more
+    __syncthreads();  // K of tile n has arrived (with two stages V too), and no thread still reads tile n + 1
     if constexpr (kStages == 1) {
       if (n < last) loader.load_v(n, shared.v(n));
       cp_async_fence();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     multiply_q_k<Config>(mma, rS, rQ, sQ, shared.k(n));                            // S = Q K^T
     if constexpr (kStages == 1) {
       cp_async_wait<0>();
-      __syncthreads();  // V is there, and no thread reads K any more
+      __syncthreads();  // V has arrived, and no thread still reads K
     }
     if (n > t.begin) {
       loader.load_k(n - 1, shared.k(n - 1));
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     if constexpr (kStages == 1) cp_async_fence();
   }
   cp_async_wait<0>();
-  // O is staged in the shared memory that held Q. Only this warp reads these rows of Q, so after the loop it need not
-  // wait for other warps. But all threads load Q. Where there was no tile of keys, the CTA has passed no barrier since
-  // those loads, so it passes one here.
+  // O is staged in the shared memory of Q. Only this warp reads these rows of Q, so after the loop it need not wait for
+  // other warps. But all threads load Q. Without tiles of keys the CTA has passed no barrier since those loads, so it
+  // passes one here.
   if (t.begin >= t.end) {
     __syncthreads();
   } else {

@@ -1,5 +1,5 @@
-// src/sm80/attention_forward/launch.cuh: launches a forward kernel with the grid that the plan has chosen, and after it
-// the combine kernel where the keys are split. Nothing is decided here.
+// src/sm80/attention_forward/launch.cuh: launches a forward kernel with the grid of the plan, and after it the combine
+// kernel where the keys are split. All decisions are the plan's.
 #pragma once
 
 #include "gpu/attention_forward/after.hpp"
@@ -14,7 +14,7 @@ using namespace gpu;
 template <auto kKernel, class Config>
 int launch_attention(const AttentionArgs& a, void* stream) {
   const std::int64_t blocks = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
-  // The plan has checked the size of the grid, but it knows the number of packed rows only from a hint.
+  // The plan has checked the size of the grid, but it knows the number of packed rows only as a hint.
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   const cudaError_t error = launch_kernel<kKernel>(static_cast<unsigned>(blocks), Config::kThreads,
                                                    Config::kSharedBytes, stream, a.early, a, Divisors(a));

@@ -1,4 +1,4 @@
-// src/sm80/attention_forward/load.cuh: says where the tiles of a CTA lie in shared memory, and loads them.
+// src/sm80/attention_forward/load.cuh: the tiles of a CTA in shared memory, and their loads.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -33,8 +33,7 @@ struct SharedTiles {
 };
 
 /// The loads of one CTA: Q is loaded once, K and V one tile at a time. Keys past the end of the sequence become 0. Each
-/// thread keeps the address of its own 16-byte chunk. It copies every kPass-th row, and each of these rows costs one
-/// 64-bit addition.
+/// thread keeps the address of its own 16-byte chunk. It copies every kPass-th row, with one 64-bit addition for each.
 template <class Config, class Scores>
 class Loader {
  public:
@@ -59,7 +58,7 @@ class Loader {
            [&](int, int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; });
     }
   }
-  /// keys is how many keys of tile n there are; only the last tile may have fewer than N.
+  /// keys: the number of keys of tile n; only the last tile may have fewer than N.
   template <class Shared>
   FALCHION_DEVICE void load_k(int n, Shared&& sK, int keys = Config::kKeys) const {
     const Element* tile = k + n * (Config::kKeys * a.k.stride[1]);

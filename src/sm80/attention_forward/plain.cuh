@@ -1,6 +1,6 @@
-// src/sm80/attention_forward/plain.cuh: the variants of kind `plain`, for problems that need nothing but the band
-// between the two products: full attention, causal or window masks, GQA, lengths, splits and LSE. The scale is folded
-// into the exponent.
+// src/sm80/attention_forward/plain.cuh: the variants of kind `plain`, for problems with no feature but the band between
+// the two products: full attention, causal or window masks, GQA, lengths, splits and LSE. The scale is folded into the
+// exponent.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -9,7 +9,7 @@
 namespace falchion::sm80 {
 
 struct PlainScores {
-  static constexpr bool kAligned = true;  // the plan gives rows that are not 16-byte aligned to kind general
+  static constexpr bool kAligned = true;  // the plan chooses kind general for rows that are not 16-byte aligned
   const AttentionArgs& a;
   const AttentionTile& t;
   const float unit, nats;  // one unit of S in bits (powers of 2) and in nats (powers of e)

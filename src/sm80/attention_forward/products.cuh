@@ -1,5 +1,5 @@
-// src/sm80/attention_forward/products.cuh: computes the two products of attention. Their operands go from shared memory
-// through ldmatrix to mma.sync.
+// src/sm80/attention_forward/products.cuh: the two products of attention, with operands from shared memory through
+// ldmatrix to mma.sync.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,7 +10,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Reads Q (M, D) into registers, where it stays. Variants do so where they have enough registers.
+/// Reads Q (M, D) into registers, where it stays. Used by variants with enough registers.
 template <class Config, class Fragment, class Q>
 FALCHION_DEVICE void read_q(typename Config::TiledMma mma, Fragment& rQ, const Q& sQ) {
   const auto copy_q = make_tiled_copy_A(typename Config::CopyAtomQ{}, mma).get_thread_slice(threadIdx.x);

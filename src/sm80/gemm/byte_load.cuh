@@ -1,6 +1,6 @@
-// src/sm80/gemm/byte_load.cuh: brings blocks of k of an operand in 8 bits to shared memory, for any strides. There they
-// lie in lines of 4-byte words, with a word for each row, as f32 does (fma_load.cuh). A word is a number of e4m3
-// as f32, which holds each of them and each product of two, or four numbers of i8 that follow each other in k.
+// src/sm80/gemm/byte_load.cuh: loads blocks of k of an 8-bit operand to shared memory, for any strides. The layout
+// there is lines of 4-byte words with a word for each row, like that of f32 (fma_load.cuh). A word is an e4m3 number as
+// f32, which holds it and each product of two exactly, or four i8 numbers that are consecutive in k.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// A word at a time. Neighbouring threads take neighbouring rows where these lie closer together than k.
+/// Loads one word at a time. Neighbouring threads load neighbouring rows if these are closer together than k.
 template <class Config, int kRows>
 requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, Major::neither> {
  public:
@@ -41,7 +41,7 @@ requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, M
 
   static FALCHION_DEVICE std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
   FALCHION_DEVICE const std::uint8_t* bytes() const { return reinterpret_cast<const std::uint8_t*>(x_.data); }
-  /// Do four of k lie together in memory, on a boundary of 4 bytes?
+  /// Whether four numbers of k are contiguous in memory, on a boundary of 4 bytes.
   FALCHION_DEVICE bool lies_in_words() const {
     const bool one_axis = x_.k1 >= x_.k_end;
     const auto address = reinterpret_cast<std::uintptr_t>(x_.data);
@@ -49,7 +49,7 @@ requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, M
            (one_axis || (x_.k1 % 4 == 0 && x_.of_k2 % 4 == 0));
   }
 
-  /// The word of `count` numbers from k on; what is missing is 0.
+  /// The word of `count` numbers from k on, padded with 0.
   FALCHION_DEVICE std::uint32_t gather(const std::uint8_t* from, std::uint32_t k, int count) const {
     if constexpr (kInWord == 1) {
       return count > 0 ? __float_as_uint(f32_from_e4m3(*from)) : 0;

@@ -18,11 +18,11 @@ using f32 = float;
 using e4m3 = cutlass::float_e4m3_t;
 using i8 = std::int8_t;
 
-/// A stage of shared memory holds one block of k of A and of B. In 16 bits, where it is taken as it lies along k, a
-/// tile is 128 lines of 128 bytes, one for each row. Where it lies along its rows, it is two boxes of 64 rows, with a
-/// line for each k. The 16-byte chunk c of line l lies at c ^ (l % 8) (gpu/blocks/lane_blocks.hpp). In f32 there is a
-/// line for each k, with all rows, whichever way it lies. So it is in 8 bits, where e4m3 becomes f32 on the way, and a
-/// line of i8 is for four k.
+/// A stage of shared memory holds one block of k of A and of B. In 16 bits, an operand that is contiguous along k is
+/// 128 lines of 128 bytes, one for each row; one that is contiguous along its rows is two boxes of 64 rows, with a line
+/// for each k. The 16-byte chunk c of line l lies at c ^ (l % 8) (gpu/blocks/lane_blocks.hpp). In f32 there is a line
+/// for each k, with all rows, for both layouts. So it is in 8 bits, where e4m3 becomes f32 on load, and a line of i8 is
+/// for four k.
 template <class Element_, GemmKind kind>
 struct GemmConfig {
   using Element = Element_;
@@ -39,12 +39,12 @@ struct GemmConfig {
   static constexpr int kBytesA = kTile.operand_bytes(kRows), kStageBytes = kTile.stage_bytes();  // B follows A
   static constexpr int kSharedBytes = kStages * kStageBytes;
 
-  // With swiglu each group of 64 rows of B in a tile is 32 gates and then the 32 rows of "up" that belong to them, so
-  // that both halves of a column are in one tile.
+  // With swiglu each group of 64 rows of B in a tile is 32 gates and then the matching 32 rows of "up", so that both
+  // halves of a column are in one tile.
   static constexpr int kGroup = 32;
 
-  // The sums wait for the epilogue in rows of so many floats: the 4 rows that a phase of 8-byte stores touches lie in
-  // different banks. Where lines are of words, 16 bytes are stored at a time.
+  // Floats in a row of the sums in shared memory, before the epilogue: padded so that the 4 rows of a phase of 8-byte
+  // stores lie in different banks. With lines of words, 16 bytes are stored at a time.
   static constexpr int kPitch = kWords ? kColumns + 4 : kColumns + 8;
   static_assert(kRows * kPitch * 4 <= kSharedBytes);
 };

@@ -1,5 +1,5 @@
-// src/sm80/gemm/few.cuh: the variants of kind `few`, in f32: a tile has 16 rows of A, so that little of it is empty
-// where A has few rows, and the time is that of reading B.
+// src/sm80/gemm/few.cuh: the variants of kind `few`, in f32, for few rows of A, where reading B takes the time: a tile
+// has only 16 rows of A.
 #pragma once
 
 #include "sm80/gemm/kernel.cuh"

@@ -1,5 +1,5 @@
 // src/sm80/gemm/fma.cuh: the sums of a tile of D in f32, and of e4m3, by multiply-adds, and those of i8 by dp4a, which
-// adds four products. docs/ladder.md leads to it (step 06).
+// adds four products. docs/ladder.md derives it (step 06).
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// A thread has 8 x 8 sums, or 4 x 4 where A has few rows, and a warp has those of 4 x 8 threads. So a warp wants 96
+/// A thread has 8 x 8 sums, or 4 x 4 where A has few rows, and a warp has those of 4 x 8 threads. So a warp reads 96
 /// numbers for 2048 multiply-adds, or 48 for 512.
 template <class Config>
 class FmaSums {
@@ -20,7 +20,7 @@ class FmaSums {
   using Loads =
       GemmLoads<Config, FmaLoader<Config, Config::kRows, kMajorA>, FmaLoader<Config, Config::kColumns, kMajorB>>;
 
-  /// Adds the blocks of k that `loads` brings. The numbers for the next product are fetched while one is computed.
+  /// Adds the blocks of k from `loads`: sums += A B^T. Operands are read one product ahead.
   template <Major kMajorA, Major kMajorB>
   FALCHION_DEVICE void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
 #pragma unroll
@@ -29,9 +29,9 @@ class FmaSums {
 #pragma unroll 1
     for (int n = 0; n < blocks; ++n) {
       cute::cp_async_wait<Config::kStages - 2>();
-      __syncthreads();     // this block is there, and no thread reads the one before it any more
-      loads.start_next();  // where that was
-      add_block(memory + stage);
+      __syncthreads();            // this block has arrived, and no thread still reads the previous one
+      loads.start_next();         // into the stage of the previous block
+      add_block(memory + stage);  // sums += A B^T
       stage = stage + Config::kStageBytes == Config::kSharedBytes ? 0 : stage + Config::kStageBytes;
     }
     cute::cp_async_wait<0>();
@@ -54,8 +54,8 @@ class FmaSums {
   static_assert(Config::kThreads == 32 * kWarpsAcross * (Config::kRows / (4 * kOwn)));
   static FALCHION_DEVICE int lane() { return static_cast<int>(threadIdx.x) % 32; }
   static FALCHION_DEVICE int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  // Lanes with neighbouring numbers share a row, and lanes two apart share a column. A thread has 4 neighbours, and 4
-  // more behind those of the other lanes.
+  // Lanes with neighbouring numbers share a row, and lanes two apart share a column. A thread has 4 neighbouring rows
+  // or columns, and 4 more behind those of the other lanes.
   static FALCHION_DEVICE int row0() {
     return warp() / kWarpsAcross * (4 * kOwn) + (lane() / 16 * 2 + lane() / 2 % 2) * 4;
   }

@@ -1,6 +1,6 @@
-// src/sm80/gemm/fma_load.cuh: brings blocks of k of an operand in f32 to shared memory. There each k has a line with
-// the numbers of all rows, so that a thread fetches four rows at a time, and four more, so that the 32 numbers which a
-// warp brings at a time, 8 of k of 4 rows, go to 32 banks.
+// src/sm80/gemm/fma_load.cuh: loads blocks of k of an f32 operand to shared memory. There each k has a line with the
+// numbers of all rows, so that a thread reads four rows at a time. A line has four floats of padding, so that the 32
+// numbers which a warp stores at a time, 8 of k of 4 rows, go to 32 banks.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,12 +10,12 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Moves a tile of kRows rows, in a way that depends on how the operand lies.
+/// Loads a tile of kRows rows, with a specialisation for each layout of the operand.
 template <class Config, int kRows, Major kMajor>
 class FmaLoader;
 
-/// One number at a time, which turns the tile: 8 threads take 8 neighbours in k. Of a row outside nothing is copied:
-/// what is there then reaches no sum but those of that row, which nobody stores.
+/// One number at a time, which transposes the tile: 8 threads load 8 neighbours in k. Rows outside of the matrix are
+/// not copied: stale data then reach only the sums of these rows, which are never stored.
 template <class Config, int kRows>
 class FmaLoader<Config, kRows, Major::k> {
  public:
@@ -91,8 +91,8 @@ class FmaLoader<Config, kRows, Major::rows> {
   int bytes_;
 };
 
-/// One number at a time, for any strides. Neighbouring threads take neighbouring rows where these lie closer together
-/// than k.
+/// One number at a time, for any strides. Neighbouring threads load neighbouring rows if these are closer together than
+/// k.
 template <class Config, int kRows>
 requires(sizeof(typename Config::Element) == 4) class FmaLoader<Config, kRows, Major::neither> {
  public:

@@ -1,6 +1,6 @@
 // src/sm80/gemm/kernel.cuh: the GEMM kernel of sm80: a CTA computes one tile of D, or of a part of its sums. cp.async
-// brings blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 and 8 bits
-// multiply-adds, sum them up. This file says in which order. What was measured is in docs/design/gemm.md.
+// loads blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 and 8 bits
+// multiply-adds, sum them up. This file gives the order of the steps; docs/design/gemm.md has the measurements.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +18,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// What the sums of a tile need from both operands, which lie like this.
+/// sums += A B^T of a tile, for operands with these layouts.
 template <Major kMajorA, Major kMajorB, class Config, class TileSums>
 FALCHION_DEVICE void add_products(const GemmArgs& a, const GemmTile& t, unsigned char* memory, TileSums& sums) {
   typename TileSums::template Loads<kMajorA, kMajorB> loads(a, t, cute::cast_smem_ptr_to_uint(memory));
@@ -54,15 +54,15 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __
   }
 
   auto* staged = reinterpret_cast<float*>(memory);
-  __syncthreads();  // no thread reads operands any more
+  __syncthreads();  // no thread still reads the operands
   sums.put(staged);
   __syncthreads();
-  // Where the tile lies is found once more: kept from before the products, it made sm_80 spill 32 bytes in f32.
+  // The tile is computed again: kept from before the products, it made sm_80 spill 32 bytes in f32.
   gpu::store_tile<typename Config::Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup,
                   Config::kThreads>(a, tile_of(hidden(blockIdx.x)), staged);
 }
 
-/// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.
+/// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the grid size.
 template <class Config, bool kGeneral>
 int launch_gemm(const GemmArgs& a, void* stream) {
   const std::int64_t blocks = gpu::GemmPiece::count(a);

@@ -1,4 +1,4 @@
-// src/sm80/gemm/load.cuh: brings blocks of k of A and B to shared memory.
+// src/sm80/gemm/load.cuh: loads blocks of k of A and B to shared memory.
 #pragma once
 
 #include <cute/arch/copy_sm80.hpp>
@@ -17,7 +17,7 @@ using gpu::GemmArgs;
 using gpu::GemmTile;
 using gpu::Major;
 
-/// One operand of a tile: which rows of the tensor the rows of the tile are, and where they and their k lie.
+/// One operand of a tile: its rows in the tensor, and their addresses.
 template <class Config>
 struct GemmOperand {
   using Element = typename Config::Element;
@@ -25,7 +25,8 @@ struct GemmOperand {
   std::int64_t left;                  // rows of the tensor from there on
   std::int64_t stride, of_k2, of_k1;  // in elements
   std::uint32_t k1, k_end;
-  // With swiglu, pairs: from a gate's row to the one of its other half, in elements. Else the rows follow each other.
+  // With swiglu, pairs: the distance from a gate's row to its row of "up", in elements. Else 0: all rows follow each
+  // other.
   std::int64_t up = 0;
   bool pairs = false;
 
@@ -44,7 +45,7 @@ struct GemmOperand {
   FALCHION_DEVICE std::int64_t offset(int row) const {
     return row_of(row) * stride + (pairs && (row & Config::kGroup) != 0 ? up : 0);
   }
-  /// k is cut into k2 and k1. kNext: of_k1 is 1.
+  /// k is split into k2 and k1. kNext: of_k1 is 1.
   template <bool kNext = false>
   FALCHION_DEVICE std::int64_t offset_of_k(std::uint32_t k) const {
     const auto along_k1 = [&](std::uint32_t inner) { return kNext ? std::int64_t{inner} : inner * of_k1; };
@@ -52,7 +53,7 @@ struct GemmOperand {
     const std::uint32_t outer = k / k1;
     return outer * of_k2 + along_k1(k - outer * k1);
   }
-  /// How many of `count` from k on are inside.
+  /// How many of `count` numbers from k on are inside.
   FALCHION_DEVICE int inside(std::uint32_t k, int count) const {
     return k < k_end ? static_cast<int>(min(k_end - k, static_cast<std::uint32_t>(count))) : 0;
   }
@@ -71,11 +72,11 @@ struct GemmOperand {
   }
 };
 
-/// Moves a tile of it in a 16-bit type, in a way that depends on how it lies.
+/// Loads a tile in a 16-bit type, with a specialisation for each layout of the operand.
 template <class Config, Major kMajor>
 class GemmLoader;
 
-/// 16 bytes of k at a time: 8 threads move a line, which is a row.
+/// 16 bytes of k at a time: 8 threads load a line, which is a row.
 template <class Config>
 class GemmLoader<Config, Major::k> {
  public:
@@ -103,7 +104,7 @@ class GemmLoader<Config, Major::k> {
   unsigned rows_ = 0;
 };
 
-/// 16 bytes of rows at a time: 16 threads move a line of each box, which is one k.
+/// 16 bytes of rows at a time: 16 threads load a line of each box, which is one k.
 template <class Config>
 class GemmLoader<Config, Major::rows> {
  public:
@@ -135,8 +136,8 @@ class GemmLoader<Config, Major::rows> {
   int bytes_;
 };
 
-/// One element at a time, for any strides. A thread puts together chunks of k of a row. Neighbouring threads take
-/// neighbouring rows where these lie closer together than k, so that what a warp reads is in few lines of memory.
+/// One element at a time, for any strides. A thread assembles chunks of k of a row. Neighbouring threads load
+/// neighbouring rows if these are closer together than k, so that a warp reads few cache lines.
 template <class Config>
 class GemmLoader<Config, Major::neither> {
  public:
@@ -183,7 +184,7 @@ class GemmLoader<Config, Major::neither> {
   bool by_rows_;
 };
 
-/// Both operands of a tile, block of k after block of k, into one stage after the other.
+/// Loads both operands of a tile, one block of k into each stage in turn.
 template <class Config, class LoaderA, class LoaderB>
 class GemmLoads {
  public:

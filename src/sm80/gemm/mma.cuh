@@ -9,8 +9,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Four warps have 64 x 64 sums each: with so many, the operands that a warp reads from shared memory for 16 of k, 4
-/// KB, take 32 cycles of the SM, fewer than its products do.
+/// Four warps have 64 x 64 sums each: then the 4 KB of operands that a warp reads from shared memory for 16 of k take
+/// 32 cycles of the SM, less than its products.
 template <class Config>
 class MmaSums {
  public:
@@ -18,8 +18,8 @@ class MmaSums {
   template <Major kMajorA, Major kMajorB>
   using Loads = GemmLoads<Config, GemmLoader<Config, kMajorA>, GemmLoader<Config, kMajorB>>;
 
-  /// Adds the blocks of k that `loads` brings. The operands of a step are read from shared memory one step ahead,
-  /// across blocks too.
+  /// Adds the blocks of k from `loads`: sums += A B^T. The operands of a step are read from shared memory one step
+  /// ahead, across blocks too.
   template <Major kMajorA, Major kMajorB>
   FALCHION_DEVICE void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
     const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
@@ -57,16 +57,16 @@ class MmaSums {
           if (j == 2) {
             if (step == kSteps - 1) {
               cute::cp_async_wait<Config::kStages - 2>();
-              __syncthreads();  // the next block is there, and no thread reads this one any more
+              __syncthreads();  // the next block has arrived, and no thread still reads this one
               stage =
                   stage + Config::kStageBytes == shared + Config::kSharedBytes ? shared : stage + Config::kStageBytes;
             }
             load_a(step + 1);
           }
           if (j == 3) load_b(step + 1, 0);
-          if (step == 0 && j == 0) loads.start_next();  // where the block before this one was
+          if (step == 0 && j == 0) loads.start_next();  // into the stage of the previous block
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
+          for (int i = 0; i < 4; ++i) {  // sums += A B^T
             multiply_add<Element>(sums_[i][2 * j], a[step % 2][i], b[j % 2][0], b[j % 2][1]);
             multiply_add<Element>(sums_[i][2 * j + 1], a[step % 2][i], b[j % 2][2], b[j % 2][3]);
           }

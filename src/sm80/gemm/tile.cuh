@@ -1,5 +1,5 @@
-// src/sm80/gemm/tile.cuh: the variants of kind `tile`, for operands whose rows or whose k lie in memory so that 16
-// bytes of them can be moved at a time.
+// src/sm80/gemm/tile.cuh: the variants of kind `tile`, for operands whose rows or whose k can be loaded 16 bytes at a
+// time.
 #pragma once
 
 #include "sm80/gemm/kernel.cuh"

@@ -1,6 +1,6 @@
 // src/sm80/linear_attention/backward.cuh: linear attention backward with 16-bit operands. It applies the forward
 // operator three times with the roles of the tensors exchanged (arXiv:2006.16236, equations 13 to 15). The three sweeps
-// run side by side in one grid, so that they share what the L2 holds:
+// run side by side in one grid, so that they share the data in the L2:
 //   dQ = operator of (dO, V, K), from the first token to the last
 //   dK = operator of (V, dO, Q), from the last token to the first
 //   dV = operator of (K, Q, dO), from the last token to the first

@@ -1,6 +1,6 @@
 // src/sm80/linear_attention/backward_plain.cuh: the backward variants of kind `plain`, for aligned tensors without
-// feature map and decay. They exist because the code of kind `general` is so long that the one warp of a scheduler
-// waits for its instructions.
+// feature map and decay. They exist because kind `general` has so much code that its single warp on each scheduler
+// stalls on instruction fetches.
 #pragma once
 
 #include "sm80/linear_attention/exact/launch.cuh"

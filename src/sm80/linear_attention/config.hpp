@@ -18,8 +18,8 @@ using f32 = float;
 
 /// The config of one variant with 16-bit operands. C is the number of tokens in a chunk, E the number of head dims of q
 /// and k, and M that of v and o. A CTA has 64 of the M columns, and each of its 4 warps has 16 of these. All products
-/// except Q K^T are transposed. So the state S^T (M, E) stays in the accumulators of its warp, where it already has the
-/// layout of operand A of S^T Q^T.
+/// except Q K^T are transposed, so that the state S^T (M, E) stays in the accumulators of its warp, which already have
+/// the layout of operand A of S^T Q^T.
 template <class Element_, int kD_, LinearKind kind>
 struct LinearAttentionConfig {
   using Element = Element_;
@@ -30,8 +30,8 @@ struct LinearAttentionConfig {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   // All stores of a chunk come after all of its products. ptxas moves no read over a store, so products would wait for
-  // the stores before them. This gives 67 % of a copy's speed instead of 63 % (8 x 16 heads, 2048 tokens, d 64). It is
-  // done where there are enough registers.
+  // the stores before them. This gives 67 % of a copy's speed instead of 63 % (8 x 16 heads, 2048 tokens, d 64). Used
+  // where there are enough registers.
   static constexpr bool kStoresLast = !kGeneral && kD <= 128;
 
   // Tiles consist of boxes of 8 rows x 64 elements, swizzled as in attention_forward/config.hpp.
@@ -70,9 +70,9 @@ struct LinearAttentionConfig {
 };
 
 /// The config of one variant that keeps f32 between all products, each of which consists of up to three TF32 products
-/// (gpu/blocks/tf32.cuh). It serves f32, and results of large cancellation. Rows of q, k and v lie in shared memory as
-/// f32. Their stride is a multiple of 32 floats plus 8, so that a warp finds 32 different banks both when lane l reads
-/// pair l % 4 of row l / 4 and when it reads column l / 4 of row l % 4.
+/// (gpu/blocks/tf32.cuh). It is for f32, and for results with large cancellation. Rows of q, k and v lie in shared
+/// memory as f32. Their stride is a multiple of 32 floats plus 8, so that a warp has no bank conflict when lane l reads
+/// pair l % 4 of row l / 4, nor when it reads column l / 4 of row l % 4.
 template <class Element_, int kD_, LinearKind kind>
 struct LinearExactConfig {
   using Element = Element_;

@@ -1,6 +1,6 @@
 // src/sm80/linear_attention/f16_range.cuh: keeps numbers within the range of f16, which ends at 65504, while the f32
-// sums of linear attention do not. It chooses the powers of two by which P and S are made smaller before they become
-// f16. bf16 has the range of f32, so for bf16 these factors are 1.
+// sums of linear attention exceed it. It chooses powers of two that scale P and S down before they become f16. bf16 has
+// the range of f32, so for bf16 these factors are 1.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -8,15 +8,15 @@
 
 namespace falchion::sm80 {
 
-/// The factor for P: the power of two in the scale, but at most 1. O is multiplied by the scale in the end, and what
-/// comes out below 65504 then may well be above it before.
+/// The factor for P: the power of two in the scale, but at most 1. O is multiplied by the scale at the end, so a result
+/// below 65504 may be above it before.
 template <class Element>
 FALCHION_DEVICE float down_for(float scale) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;
   return fminf(__uint_as_float(__float_as_uint(scale) & 0x7F800000), 1.f);
 }
 
-/// Returns the largest seen(|x|) over all elements x of a warp. NaN does not count.
+/// Returns the largest seen(|x|) over all elements x of a warp, ignoring NaN.
 template <class Seen, class... States>
 FALCHION_DEVICE float largest_of_warp(Seen seen, const States&... states) {
   float most = 0;
@@ -30,8 +30,8 @@ FALCHION_DEVICE float largest_of_warp(Seen seen, const States&... states) {
 }
 
 /// The factor for S, and for z if it is given: the power of two that brings all finite numbers in the rows of a warp
-/// below 2^12. Inf stays Inf and must not count, because it belongs to one column of v and would make all others 0.
-/// Only where the first maximum is Inf is the maximum taken once more without Inf.
+/// below 2^12. Inf stays Inf and must not count, because it belongs to one column of v and would make all others 0. The
+/// maximum is computed again without Inf only if the first one is Inf.
 template <class Element, class... States>
 FALCHION_DEVICE float shrink_for(const States&... states) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;

@@ -1,5 +1,5 @@
 // src/sm80/linear_attention/forward_normalise.cuh: the forward variants of kind `normalise`, which have the normaliser.
-// It has a kind of its own because z beside S costs registers and products.
+// They are a kind of their own because z beside S costs registers and products.
 #pragma once
 
 #include "sm80/linear_attention/forward.cuh"

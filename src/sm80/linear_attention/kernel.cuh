@@ -1,8 +1,8 @@
-// src/sm80/linear_attention/kernel.cuh: causal linear attention in chunks of 64 tokens, with mma.sync. What is computed
-// is defined in src/ref; this file says in which order. Inside a chunk it is attention without softmax: P = tril(Q
-// K^T), O = P V. What came before the chunk is in the state S: O += Q S, and then S += K^T V (arXiv:2006.04768,
-// 2312.06635). P of the next chunk does not depend on S, so it is made while this chunk is multiplied. What was
-// measured is in docs/design/linear_attention.md.
+// src/sm80/linear_attention/kernel.cuh: causal linear attention in chunks of 64 tokens, with mma.sync. ref/ defines the
+// result; this file gives the order of the steps. Inside a chunk it is attention without softmax: P = tril(Q K^T), O =
+// P V. Earlier chunks are in the state S: O += Q S, and then S += K^T V (arXiv:2006.04768, 2312.06635). P of the next
+// chunk does not depend on S, so it is computed while this chunk is multiplied. docs/design/linear_attention.md has the
+// measurements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -40,29 +40,30 @@ class LinearChunks : public LinearChunkState<Config_> {
     __syncthreads();
     auto rP = partition_fragment_C(Mma{}, Shape<Int<kC>, Int<kC>>{});  // (4, 1, C / 8) f32
     auto rO = partition_fragment_C(Mma{}, Shape<Int<kM>, Int<kC>>{});  // (4, 1, C / 8) f32
-    multiply_q_k(0, rP);
-    store_p(0, rP);
+    multiply_q_k(0, rP);                                               // P = Q K^T
+    store_p(0, rP);                                                    // P = 0 for later tokens
     for (int c = 0; c < chunks; ++c) {
       if constexpr (kStages > 2) {
         cp_async_wait<kAhead - 2>();
         arrived(c + 1, true);
       }
-      __syncthreads();  // P of chunk c is there (with 3 stages all of chunk c + 1 too); no thread reads chunk c - 1
+      __syncthreads();  // P of chunk c is written (with 3 stages all of chunk c + 1 has arrived too); no thread reads
+                        // chunk c - 1
       load(c + kAhead, true);
       scan_decay(c + 2);
       if (c > 0) o.store(c - 1);
       read_v(c);
-      make_o(c, rO);
-      update_state(c);
+      make_o(c, rO);    // O = Q S + P V
+      update_state(c);  // S += K^T V
       if constexpr (kStages == 2) {
         cp_async_wait<0>();
         arrived(c + 1, true);
         __syncthreads();
       }
       if (!Config::kStoresLast) o.stage(c, rO);
-      multiply_q_k(c + 1, rP);  // after the last chunk its operands are stale and its result is not used
+      multiply_q_k(c + 1, rP);  // P = Q K^T of the next chunk; after the last one its result is not used
       if (Config::kStoresLast) o.stage(c, rO);
-      store_p(c + 1, rP);
+      store_p(c + 1, rP);  // P = 0 for later tokens
     }
     cp_async_wait<0>();
     __syncthreads();
@@ -121,8 +122,7 @@ class LinearChunks : public LinearChunkState<Config_> {
       CUTE_UNROLL
       for (int i = 0; i < size(P); ++i) P(i) *= down_for<Element>(sweep.scale);
     }
-    // mask.keep: a warp has 16 rows. So of each 16 columns it keeps either all, or none, or those on and below the
-    // diagonal.
+    // mask.keep: a warp has 16 rows, so of each 16 columns it keeps all, none, or those on and below the diagonal.
     const int warp = static_cast<int>(threadIdx.x) / 32;
     CUTE_UNROLL
     for (int i = 0; i < size<1>(P); ++i) {
@@ -218,7 +218,7 @@ class LinearChunks : public LinearChunkState<Config_> {
     fill(x, Element(1));
     return x;
   }
-  /// Multiplies column t of O^T by `factor` and by what the state has faded by since the chunk began.
+  /// Multiplies column t of O^T by `factor` and by the decay of the state since the beginning of the chunk.
   template <class Output>
   FALCHION_DEVICE void scale_tokens(Output& rO, int c, float factor) const {
     if (!decay.any() && !std::is_same_v<Element, f16>) return;

@@ -1,6 +1,6 @@
 // src/sm80/linear_attention/launch.cuh: launches linear attention. Where sequences are cut into segments there are
-// three launches: the sums of the segments, then the states that segments start from, then all chunks. Otherwise there
-// is only the last of them.
+// three launches: the sums of the segments, then the start states of the segments, then all chunks. Otherwise there is
+// only the last of them.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -23,7 +23,7 @@ struct StateSlot {
   }
 };
 
-/// With kSums it computes only what each segment adds to the state, for all segments but the last.
+/// With kSums it computes only each segment's contribution to the state, for all segments but the last.
 template <class Chunks, bool kSums>
 __global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCtas)
     linear_attention_chunks(const __grid_constant__ LinearAttentionArgs a,
@@ -79,10 +79,10 @@ inline LinearAttentionArgs by_parts(LinearAttentionArgs a) {
   return a;
 }
 
-/// Before this kernel, each slot holds what a part of a segment adds to the state. After it, the slot of the first part
-/// of each segment holds the state that the segment starts from. A thread has one element of one head. Where there are
-/// many segments, 2 or 8 threads divide them: each thread sums its own segments, then starts from the sum of those
-/// before them.
+/// Before this kernel, each slot holds the contribution of a part of a segment to the state. After it, the slot of the
+/// first part of each segment holds the segment's start state. A thread has one element of one head. With many
+/// segments, 2 or 8 threads share them: each thread sums its own segments, then starts from the sum of those before
+/// them.
 inline constexpr int kStartThreads = 256;
 __host__ __device__ inline int start_groups(int segments) { return segments > 32 ? 8 : segments > 8 ? 2 : 1; }
 
@@ -111,12 +111,12 @@ static __global__ void __launch_bounds__(kStartThreads)
 
   const StateSlot first(a, sweep, which, b, h, 0);
   const std::int64_t size = state_slot_size(a);
-  const int last = a.segments - parts;  // nobody needs what the last adds
+  const int last = a.segments - parts;  // the last segment's contribution is not needed
   const int each = (last + groups - 1) / groups;
   const int begin = min(group * each, last);
   const int end = min(begin + each, last);
   float running = 0, bits = 0;
-  const auto over_segments = [&](auto f) {  // eight loads at a time, so that none waits for a store
+  const auto over_segments = [&](auto f) {  // eight loads at a time, so that their latencies overlap
     for (int n = begin; n < end; n += 8) {
       float more[8], fades[8];
       CUTE_UNROLL

@@ -1,6 +1,6 @@
-// src/sm80/linear_attention/piece.cuh: says which tokens, heads and columns one CTA of linear attention works on, loads
-// their rows, and computes their decay. The forward pass is one sweep; the backward pass is three sweeps with the roles
-// of the tensors exchanged.
+// src/sm80/linear_attention/piece.cuh: the tokens, heads and columns of one CTA of linear attention, the loads of their
+// rows, and their decay. The forward pass is one sweep; the backward pass is three sweeps with the roles of the tensors
+// exchanged.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
@@ -16,13 +16,13 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Where the piece of one CTA lies: token t of the piece, in the order of the sweep, is row first + t * step.
+/// The piece of one CTA: token t of the piece, in the order of the sweep, is row first + t * step.
 struct LinearPiece {
   int b, h, column0;   // columns of v and o from column0 on
   std::int64_t batch;  // batch entry of the tensors
   std::int64_t first;  // row of token 0
   int step, tokens, chunks;
-  int before, length;     // tokens of the sequence before this piece, and all of them
+  int before, length;     // tokens of the sequence: before this piece; in all
   std::int64_t in_batch;  // rows of a batch entry
   int heads;
 
@@ -81,7 +81,7 @@ class LinearRows {
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0 + static_cast<int>(threadIdx.x) % 8 * 8;
   }
-  /// Starts to load chunk c; what lies past the piece or past the columns becomes 0.
+  /// Starts to load chunk c; tokens past the piece and columns past the end become 0.
   template <class Shared>
   FALCHION_DEVICE void load(int c, Shared&& sX) const {
     const int rows = piece.tokens - c * Config::kChunk;
@@ -93,7 +93,7 @@ class LinearRows {
       load_rows<false>(typename Config::GlobalCopy{}, sX, rows, columns, at);
     }
   }
-  /// Applies phi to what this same thread has loaded, before other threads read it. What was filled with 0 stays 0.
+  /// Applies phi to what this thread has loaded, before other threads read it. Padding stays 0.
   template <class Shared>
   FALCHION_DEVICE void apply_phi(int c, Shared&& sX) const {
     if (!Config::kGeneral || !with_phi || c * Config::kChunk >= piece.tokens) return;
@@ -142,7 +142,7 @@ class DecayOfChunk {
     if (!any() || t >= piece.tokens || (moved && piece.before + t == 0)) return 0;
     return of_token(t - static_cast<int>(moved));
   }
-  /// The factor by which the state fades after the last token of the sequence, where decays are moved by one token.
+  /// The factor by which the state fades after the last token of the sequence, if decays are moved by one token.
   FALCHION_DEVICE float behind_last() const {
     return any() && moved && piece.length > 0 ? exp2(of_token(piece.tokens - 1)) : 1.f;
   }

@@ -1,5 +1,5 @@
-// src/sm80/linear_attention/state.cuh: the state of linear attention in 16 bits, as the threads of a CTA have it in
-// registers: how it becomes an operand, how a chunk is added to it, and how its elements are visited.
+// src/sm80/linear_attention/state.cuh: the state of linear attention in 16 bits, in the registers of a CTA's threads:
+// its conversion to an operand, the addition of a chunk to it, and visits of its elements.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -58,8 +58,8 @@ class LinearChunkState : public LinearChunkOperands<Config> {
   using Operands::sweep, Operands::piece, Operands::shared, Operands::columns, Operands::decay, Operands::rV;
   using Operands::tile;
 
-  /// Rounds 16 columns (E) of S^T to 16-bit numbers, which already lie as operand A wants them. f16 ends at 65504, so
-  /// `factor` makes S smaller before.
+  /// Rounds 16 columns (E) of S^T to 16-bit numbers, which already have the layout of operand A. f16 ends at 65504, so
+  /// S is scaled down by `factor` before.
   template <class State>
   FALCHION_DEVICE auto operand_of(const State& rX, int i, float factor) const {
     auto small = make_tensor<float>(Shape<_8>{});
@@ -82,7 +82,8 @@ class LinearChunkState : public LinearChunkOperands<Config> {
     [[maybe_unused]] auto rW = make_tensor<Element>(Shape<_8, _1, Int<kC / 16>>{});  // the column of ones
     if constexpr (kZ) fill(rW, Element(1));
     if (decay.any()) fade(c, rW);
-    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;  // reads of 16 columns that come before their products
+    constexpr int kTogether =
+        Config::kStoresLast ? kE / 16 : 2;  // 16-column reads that are issued before their products
     CUTE_UNROLL
     for (int i = 0; i < kC / 16; ++i) {
       CUTE_UNROLL

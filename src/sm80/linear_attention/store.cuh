@@ -6,7 +6,7 @@
 
 namespace falchion::sm80 {
 
-/// Transposes an 8 x 8 matrix of 16-bit elements that lies in the lanes of a warp as the accumulators of mma do.
+/// Transposes an 8 x 8 matrix of 16-bit elements in the layout of mma's accumulators.
 FALCHION_DEVICE std::uint32_t transpose_8x8(std::uint32_t x) {
   std::uint32_t y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));

@@ -1,4 +1,4 @@
-// src/sm80/norm/numbers.cuh: eight numbers as they lie in memory, in words, and as f32. Kept as numbers of 16 bits they
+// src/sm80/norm/numbers.cuh: eight numbers, in words as in memory, and as f32. Held as separate 16-bit numbers they
 // would take a register each.
 #pragma once
 
@@ -20,7 +20,7 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;
 
-/// Calls f with a number of the type.
+/// Calls f with a number of the given type.
 template <class F>
 FALCHION_DEVICE void with_type(Number type, F f) {
   switch (type) {

@@ -1,8 +1,8 @@
-// src/sm80/norm/rows.cuh: layer norm and RMSNorm on a GPU: the variants of kind `rows`. A row has a power of two of
-// threads, which hold it in registers as f32 and add their sums up: one read of memory and one write. Rows of more than
-// 16384 numbers, and those that cannot be moved 16 bytes at a time, are read once for each pass. So are rows whose
-// squares lie outside the range of f32 (policy/norm_range.hpp), after their first sums. This file says in which order.
-// What was measured is in docs/design/norm.md.
+// src/sm80/norm/rows.cuh: layer norm and RMSNorm on a GPU: the variants of kind `rows`. A power of two of threads share
+// a row, hold it in registers as f32 and add up their sums: one read of memory and one write. Rows of more than 16384
+// numbers, and those that cannot be loaded 16 bytes at a time, are read once for each pass. So are rows whose squares
+// lie outside the range of f32 (policy/norm_range.hpp), after their first sums. This file gives the order of the steps;
+// docs/design/norm.md has the measurements.
 #pragma once
 
 #include <type_traits>
@@ -18,9 +18,9 @@ using namespace gpu;
 
 using gpu::NormArgs;
 
-/// Adds x up over the threads of a row. Each of them gets the same bits. slots has one place for each warp of the CTA.
-/// The two sums of a row have slots of their own, so no thread has to wait before it writes there. kAlone: other rows
-/// of the warp and of the CTA do not take part.
+/// Adds x up over the threads of a row; each of them gets the same bits. slots has one place for each warp of the CTA.
+/// The two sums of a row have separate slots, so no thread has to wait before it writes there. kAlone: other rows of
+/// the warp and of the CTA do not take part.
 template <bool kAlone>
 FALCHION_DEVICE float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
   unsigned lanes = 0xFFFFFFFFu;
@@ -63,14 +63,14 @@ struct RowHere {
   }
 };
 
-/// A row whose squares lie outside the range of f32. It is a function of its own, so that its code does not take
+/// A row whose squares lie outside the range of f32. It is a separate function, so that its code does not take
 /// registers from that of other rows.
 template <class Element, bool kWhole>
 __device__ __noinline__ void run_scaled(const NormArgs& a, float scale, float2 (*slots)[kNormWarps]);
 
-/// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass alone. A
+/// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass only. A
 /// kept tile of kNormChunks chunks has no registers left for a residual. kScaled: the numbers are multiplied by scale,
-/// because their squares lie outside the range of f32. Such a row is read again for each pass.
+/// because their squares lie outside the range of f32; such a row is read again for each pass.
 template <class Element, int kChunks, bool kWhole, bool kKept, bool kScaled>
 class NormRow {
  public:
@@ -99,7 +99,7 @@ class NormRow {
   }
 
  private:
-  /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
+  /// The mean of the row is mean + rest, where rest is the rounding error of mean in f32. RMSNorm subtracts no mean, so
   /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_.
   struct Moments {
     float mean, rest, variance;
@@ -130,10 +130,10 @@ class NormRow {
     }
   }
 
-  /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few
-  /// units of the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for
-  /// that, so its first number is subtracted from each before the first sum.
+  /// The deviations from the first mean are summed again, which corrects its rounding (Chan, Golub and LeVeque 1983,
+  /// "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few units of
+  /// the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for that, so its
+  /// first number is subtracted from each before the first sum.
   FALCHION_DEVICE Moments moments(float2 (*slots)[kNormWarps]) {
     const float d = static_cast<float>(a_.d);
     float2 sum{};
@@ -155,7 +155,7 @@ class NormRow {
     });
     sum = sum_of_row<kScaled>(sum, thread_, slots[1]);
     const float rest = is_finite(mean) ? sum.x / d : 0;
-    const float variance = fmaf(-rest, rest, sum.y / d);  // where both are past f32, their difference would be NaN
+    const float variance = fmaf(-rest, rest, sum.y / d);  // with both beyond f32, their difference would be NaN
     return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
   }
 

@@ -1,5 +1,5 @@
 // src/sm80/norm/tile.cuh: the numbers of a row, or of a part of it, that the threads of the row hold in registers as
-// f32, and how they meet operands whose types are known at run time.
+// f32, and their combination with operands whose types are known at run time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct NormThread {
   int d;           // numbers of the row; 0: there is no row here
 };
 
-/// kWhole: each chunk lies side by side in memory, and 16 bytes are moved at a time; else neighbouring threads have
+/// kWhole: each chunk is contiguous in memory, and 16 bytes are loaded at a time; else neighbouring threads have
 /// neighbouring numbers.
 template <int kChunks, bool kWhole>
 class NormTile {
@@ -36,7 +36,7 @@ class NormTile {
       asm volatile("" : "+f"(v_[c][e]));  // else the words are kept beside the numbers, which takes too many registers
     });
   }
-  /// v = x + y. All of both is under way before any of it is used.
+  /// v = x + y. All loads of both are issued before the first use.
   template <class T>
   FALCHION_DEVICE void set_sum(const View& x, std::int64_t row, Number type, const View& y, std::int64_t row_of_y) {
     const Words words = load<T>(x, row), words_of_y = load_as(type, y, row_of_y);
@@ -46,7 +46,8 @@ class NormTile {
       });
     });
   }
-  /// v = f(v, x), chunk by chunk: weight and bias lie in caches, and all of them at once would take too many registers.
+  /// v = f(v, x), chunk by chunk: weight and bias are in caches, and loading all of them at once would take too many
+  /// registers.
   template <class F>
   FALCHION_DEVICE void combine(Number type, const View& x, std::int64_t row, F f) {
     with_type(type, [&](auto of_x) {
@@ -61,7 +62,7 @@ class NormTile {
       }
     });
   }
-  /// Calls f(v, is it a number of the row?) for each.
+  /// Calls f(v, whether it is a number of the row) for each.
   template <class F>
   FALCHION_DEVICE void each(F f) {
     each_place([&](int c, int e) { f(v_[c][e], is_there(c, e)); });
@@ -87,10 +88,10 @@ class NormTile {
     return kWhole ? first_ + (c * thread_.of + thread_.number) * kNormChunk + e
                   : first_ + (c * kNormChunk + e) * thread_.of + thread_.number;
   }
-  /// Where whole chunks are moved, d is a multiple of a chunk, so all numbers of a chunk are there or none.
+  /// With whole chunks d is a multiple of a chunk, so all numbers of a chunk are there or none.
   FALCHION_DEVICE bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
 
-  /// Places behind the end of the row become 0.
+  /// Numbers past the end of the row become 0.
   FALCHION_DEVICE NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
     const int size = wide ? 4 : 2;
     const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;

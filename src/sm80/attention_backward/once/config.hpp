@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/once/config.hpp: tiles, shared memory and the parts of warps of the backward kernel that
-// computes each pair of tiles once. docs/design/sm80_backward.md says how they were chosen.
+// src/sm80/attention_backward/once/config.hpp: tiles, shared memory and the shares of the warps in the backward kernel
+// that computes each pair of tiles once. docs/design/sm80_backward.md gives the reasons.
 #pragma once
 
 #include <cutlass/bfloat16.h>
@@ -18,15 +18,15 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// Where the rows of the first head that a CTA visits lie, and what the workspace has for them.
+/// The rows of the first head that a CTA visits, and the workspace for them.
 template <class Element>
 struct alignas(16) HeadOfRows {
   const Element *q, *grad_o;  // row 0 of the sequence
   const float *lse, *delta;
   float* sums;         // of grad_q
-  unsigned* turns;     // two for each 64 rows, of which the first counts
+  unsigned* turns;     // two for each 64 rows, of which only the first is used
   int blocks;          // of 64 rows, from one head to the next
-  int keys;            // of the sequence, that a CTA owns
+  int keys;            // of the sequence, that have an owner
   std::int64_t reach;  // a row sees no key after row + reach
 };
 
@@ -43,9 +43,9 @@ struct alignas(16) RowsThatSeeAll {
 };
 
 /// A CTA owns N = 128 keys x D head dims and visits tiles of M query rows. Of S^T = K Q^T and dP^T = V dO^T each of its
-/// eight warps has 32 keys and half of the rows. So P^T and dS^T are operands of dV += P^T dO and dK += dS^T Q where
-/// they were made, as far as these rows go; those of the other half come from one neighbour, which has the same keys.
-/// Of dK and dV a warp has 32 keys and half of the columns, and of dQ = dS K 32 rows and 32 columns.
+/// eight warps has 32 keys and half of the rows. So P^T and dS^T of these rows are operands of dV += P^T dO and dK +=
+/// dS^T Q in the same registers; those of the other rows come from a neighbour with the same keys. Of dK and dV a warp
+/// has 32 keys and half of the columns, and of dQ = dS K 32 rows and 32 columns.
 template <class Element_, int kD_>
 struct BackwardOnce {
   using Element = Element_;
@@ -73,13 +73,13 @@ struct BackwardOnce {
     alignas(128) Element ds[kKeys * kRows];            // dS^T: (N, M)
     alignas(16) float lse[kStages][kRows], delta[kStages][kRows];
     // there: both warps of a strip have written their P; all warps have written their dS, and the next tile of rows has
-    // come. done: no warp reads the tile of rows or dS any more.
+    // arrived. done: no warp still reads the tile of rows or dS.
     SplitBarrier p_there[kStrips], ds_there, done;
-    gpu::BackwardTile tile;  // nobody has registers to spare for it and these
+    gpu::BackwardTile tile;  // in shared memory, since there are no registers for it and the following
     HeadOfRows<Element> head;
     RowTile rows[4];  // of the last step, this one and the next two
     RowsThatSeeAll whole[kStrips];
-    unsigned turns_seen[kWarps];  // when a warp looked at them
+    unsigned turns_seen[kWarps];  // the turns that each warp has read last
   };
   static_assert(sizeof(Shared) == kSharedBytes && kSharedBytes <= 163 * 1024, "an SM of sm_80 gives a CTA 163 KB");
 };

@@ -1,6 +1,6 @@
 // src/sm80/attention_backward/once/kernel.cuh: the backward pass of softmax attention on mma.sync in five products. A
 // CTA owns a tile of keys, whose grad_k and grad_v stay in registers, and walks over the tiles of query rows that see
-// them. What is computed is defined in src/ref; this file says in which order. docs/design/sm80_backward.md has the
+// them. ref/ defines the result; this file gives the order of the steps. docs/design/sm80_backward.md has the
 // measurements.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// What one warp does.
+/// The work of one warp.
 template <class Config>
 class BackwardWarp {
  public:
@@ -44,10 +44,10 @@ class BackwardWarp {
   static constexpr int kColumns = kD / 2;                 // of dK and dV in this warp
   static constexpr int kSteps = 16;                       // of each of the five products, with four mma each
   static constexpr int kStepsOfBlock = kSteps / kBlocks;  // in which a block of P or dS is made
-  // How many steps ahead operands are loaded: as many as there are registers for.
+  // How many steps ahead operands are loaded, limited by the registers.
   static constexpr bool kEarly = kD == 64;
   static constexpr int kAhead = kEarly ? 2 : 1;
-  static constexpr int kKeysOfBits = 16 / (kHalf / 8);  // of the four keys of a lane, so many share a word of `seen`
+  static constexpr int kKeysOfBits = 16 / (kHalf / 8);  // how many of the four keys of a lane share a word of `seen`
   using Scores = Sums[2][kHalf / 8];
   using Keys = Sums[2][kColumns / 8];
   using Rounded = Block[kBlocks][2];
@@ -76,7 +76,7 @@ class BackwardWarp {
     cp_async_fence();
     cp_async_wait<0>();
     __syncthreads();
-    const int steps = __shfl_sync(~0u, loader.steps(), 0);  // the same number in all lanes, as ptxas sees now
+    const int steps = __shfl_sync(~0u, loader.steps(), 0);  // the shuffle tells ptxas that it is the same in all lanes
     CUTE_NO_UNROLL
     for (int step = 0; step < steps; ++step) {
       const int stage = step % 2, parity = stage;  // of the tiles of rows, and of the barriers' phases
@@ -128,7 +128,7 @@ class BackwardWarp {
   }
 
   FALCHION_DEVICE const RowTile& rows_of(int step) const { return shared.rows[hidden(step) % 4]; }
-  /// Does no pair of this warp's keys and half of the rows need a mask?
+  /// Whether no pair of this warp's keys and half of the rows needs a mask.
   FALCHION_DEVICE bool sees_all(int step) const {
     const RowsThatSeeAll whole = shared.whole[strip()];
     const int q0 = rows_of(step).tile * kRows + half() * kHalf;
@@ -157,9 +157,8 @@ class BackwardWarp {
   FALCHION_DEVICE int strip() const { return warp_ % Config::kStrips; }
   FALCHION_DEVICE int half() const { return warp_ / Config::kStrips; }
 
-  /// Where this lane finds its blocks of a tile. The compiler may not know that the lane's part is the same in each
-  /// step: it would keep the addresses of all blocks in registers. What is known when it compiles goes into the
-  /// instructions.
+  /// The addresses of this lane's blocks of a tile. The lane's part is hidden from the compiler: it would keep the
+  /// addresses of all blocks in registers. The rest is constant and becomes immediate offsets of the instructions.
   FALCHION_DEVICE LaneBlocks down_first(std::uint32_t tile) const {
     return {hidden(down_), cast_smem_ptr_to_uint(&shared) + tile};
   }
@@ -185,7 +184,7 @@ class BackwardWarp {
         [&](int k, int i, Block& x) { load_block(of_rows.at<kRows>(16 * i, 16 * k), x); }, beside);
   }
   /// to += factor^T rows, of this warp's strip of keys and half of the columns. The factor of this warp's half of the
-  /// rows lies in registers, and that of the other half in shared memory as soon as `there` says so.
+  /// rows is in registers, and that of the other half is in shared memory after the barrier `there`.
   template <class Beside>
   FALCHION_DEVICE void multiply_keys(Keys& to, const Rounded& own, std::uint32_t factor, std::uint32_t rows,
                                      const SplitBarrier& there, int parity, Beside beside) {
@@ -227,7 +226,7 @@ class BackwardWarp {
       p[k][m][word] = round_pair<Element>(exp2(fmaf(from[0], unit, -lse.x)), exp2(fmaf(from[1], unit, -lse.y)));
     });
   }
-  /// Share n of kSteps of dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both.
+  /// Share n of kSteps of dS = P (dP - D), rounded. P is the rounded one, since there are no registers for both.
   FALCHION_DEVICE void make_ds(int n, int stage) {
     share(n, shared.delta[stage], [&](int k, int m, int word, float2 delta) {
       const float* from = dp[m][2 * k + word / 2] + word % 2 * 2;
@@ -237,7 +236,7 @@ class BackwardWarp {
     });
   }
   /// Calls f(block, strip of 16 keys, word of the block, numbers of its two rows) for share n of all words. The numbers
-  /// are read when the first word of their rows comes.
+  /// are read before the first word of their rows.
   template <class F>
   FALCHION_DEVICE void share(int n, const float* of_rows, F f) {
     constexpr int kEach = kWords / kSteps;
@@ -247,7 +246,7 @@ class BackwardWarp {
       f(i / 8, i / 2 % 2, i / 4 % 2 * 2 + i % 2, numbers);
     }
   }
-  /// Writes 16 rows of P^T or dS^T of this warp's keys to the tile of all. What is not seen becomes 0.
+  /// Writes 16 rows of P^T or dS^T of this warp's keys to the shared tile. Masked pairs become 0.
   FALCHION_DEVICE void put(Rounded& x, int k, bool masked, std::uint32_t tile) const {
     if (masked) keep_seen(x, k);
     const LaneBlocks blocks = down_first(tile).template from<kKeys>(strip() * 32, half() * kHalf);
@@ -258,8 +257,9 @@ class BackwardWarp {
     for (int m = 0; m < 2; ++m) store_block(blocks.at<kKeys>(16 * m, 16 * k), words.at<kKeys>(16 * m, 16 * k), x[k][m]);
   }
 
-  /// Which of this lane's pairs count. Of the rows that see a key a warp has an interval: `begin` and `end` are those
-  /// of this lane's first key, counted from its first row, and those of its other keys lie 8, 16 and 24 further.
+  /// Works out which of this lane's pairs count. The rows that see a key are an interval in this warp's rows: `begin`
+  /// and `end` are those of this lane's first key, counted from its first row, and those of its other keys are shifted
+  /// by 8, 16 and 24.
   FALCHION_DEVICE void find_seen(int q0, const float* delta, bool dead) {
     const int row0 = q0 + lane() % 4 * 2, key0 = t.own0 + strip() * 32 + lane() / 4;
     const auto from_row0 = [&](std::int64_t row) {
@@ -280,7 +280,7 @@ class BackwardWarp {
       seen[r / kKeysOfBits] |= ((even | odd << 16) & alive) << bit_of(r, 0);
     }
   }
-  /// Of the rows that count, the even ones in the lower half of a word, and the odd ones in the upper half.
+  /// A bit for each row that counts: the even rows in the lower half of a word, the odd ones in the upper half.
   FALCHION_DEVICE std::uint32_t alive_rows(const float* delta) const {
     std::uint32_t alive = 0;
     CUTE_UNROLL
@@ -291,21 +291,20 @@ class BackwardWarp {
     }
     return alive;
   }
-  /// The bit of this lane's key r and the i-th 8 rows, of their even row; that of the odd one is 16 further.
+  /// The bit of this lane's key r and the even row of the i-th 8 rows; the odd row's bit is 16 higher.
   static constexpr int bit_of(int r, int i) { return r % kKeysOfBits * (kHalf / 8) + i; }
   FALCHION_DEVICE void keep_seen(Rounded& x, int k) const {
     CUTE_UNROLL
     for (int i = 0; i < 8; ++i) {
       const int m = i / 4, r = m * 2 + i % 2, rows = k * 2 + i / 2 % 2;
-      std::uint32_t all;  // bits of the two halves, each as its own bit says
+      std::uint32_t all;  // each half of the word filled with its bit
       asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(all) : "r"(seen[r / kKeysOfBits] << (15 - bit_of(r, rows))));
       x[k][m][i % 4] &= all;
     }
   }
 
-  // Where sums have a fixed order a count says how many CTAs have added to a tile of dQ. The CTA that comes first
-  // stores, so that nobody has to clear the sums. With any_order they have been cleared, and all add whenever they have
-  // something.
+  // Where sums have a fixed order, a counter holds how many CTAs have added to a tile of dQ. The first CTA stores, so
+  // that the sums need not be cleared. With any_order they have been cleared, and each CTA adds at any time.
   FALCHION_DEVICE unsigned* turns_of(int step) const {
     return shared.head.turns + std::int64_t{rows_of(step).block} * 2;
   }

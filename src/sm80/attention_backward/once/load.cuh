@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/once/load.cuh: what comes into shared memory while a CTA of kind once runs: its record of
-// the problem, and the tiles of rows.
+// src/sm80/attention_backward/once/load.cuh: the loads of a CTA of kind once into shared memory: its record of the
+// problem, and the tiles of rows.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -55,8 +55,7 @@ struct RowLoader {
     return with_place(rows);
   }
 
-  /// Starts to load q of a tile of rows, or grad_o, or the statistics. Each of these calls stands between other
-  /// products.
+  /// Starts to load q of a tile of rows, or grad_o, or the statistics. The calls are spread among the products.
   FALCHION_DEVICE void load_q(const RowTile& rows, int stage) const {
     load_lines(shared.head.q, a.q, rows, static_cast<int>(a.d_qk), shared.q[stage]);
   }
@@ -88,7 +87,7 @@ struct RowLoader {
       from += kLines * x.stride[1];
     }
   }
-  /// Rows that count for nothing may hold NaN, which times 0 is NaN: they become 0. Are there any?
+  /// Sets masked-out rows to 0: they may hold NaN, which times 0 is NaN. Returns whether there are any.
   FALCHION_DEVICE bool clear_what_counts_for_nothing(int stage) const {
     const auto dead = [&](int row) { return counts_for_nothing({0, shared.delta[stage][row]}); };
     bool any = false;
@@ -104,8 +103,8 @@ struct RowLoader {
   }
 
  private:
-  /// Where sums have a fixed order, CTAs with later keys have smaller numbers and add first. So under a causal band
-  /// nobody waits: a CTA comes to a tile when those before it have left it.
+  /// Where sums have a fixed order, CTAs with later keys have smaller numbers and add first. So under a causal band no
+  /// CTA waits: it reaches a tile when its predecessors have left it.
   FALCHION_DEVICE RowTile with_place(RowTile rows) const {
     rows.block = rows.head * shared.head.blocks + rows.tile * (kRows / 64);
     rows.wanted = 1;

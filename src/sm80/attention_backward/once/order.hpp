@@ -1,5 +1,5 @@
-// src/sm80/attention_backward/once/order.hpp: which tile of keys each block of the kernel of kind once owns, and for
-// how many others it waits before it adds to grad_q. It is plain C++, so tests/sm80_backward_order_test.cpp and
+// src/sm80/attention_backward/once/order.hpp: the tile of keys of each block of the kernel of kind once, and the number
+// of blocks that add to grad_q before it. It is plain C++, so tests/sm80_backward_order_test.cpp and
 // sm80_turns_test.cpp run it on the host.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace falchion::sm80 {
 
-/// Tile `x` % tiles of head `x` / tiles belongs to the block whose number is given. Where sums have a fixed order the
-/// CTAs of a head add one after another. CTAs that start at the same time should then belong to several heads, or each
-/// waits for the one before it when it begins: blocks go through the tiles of `together` heads at once. Blocks of a
-/// head own its tiles in their order.
+/// Returns the tile of a block: tile x % tiles of head x / tiles is number x. Where sums have a fixed order the CTAs of
+/// a head add one after another. CTAs that start at the same time should then belong to several heads, or each waits
+/// for its predecessor from the beginning: blocks go through the tiles of `together` heads at once. Blocks of a head
+/// own its tiles in their order.
 FALCHION_HD constexpr int tile_of_block(int block, int tiles, int heads, int together) {
   const int group = block / (tiles * together), within = block - group * tiles * together;
   const int left = heads - group * together, size = together < left ? together : left;
@@ -20,16 +20,16 @@ FALCHION_HD constexpr int tile_of_block(int block, int tiles, int heads, int tog
   return head * tiles + tile;
 }
 
-/// How many keys of a sequence of `length` keys have a block that owns them. The grid has `tiles` tiles from the one
-/// that begins at key own0 on. Broken lengths on the device may give sequences that overlap, and so more tiles than the
-/// grid has. Then the last tiles have no block, and a block that waits for theirs waits for ever.
+/// The keys of a sequence of `length` keys that have an owning block. The grid has `tiles` tiles from the one that
+/// begins at key own0 on. Invalid lengths on the device may give sequences that overlap, and so more tiles than the
+/// grid has. Then the last tiles have no block, and a block that waited for those would wait for ever.
 FALCHION_HD constexpr int keys_with_owner(int own0, int length, std::int64_t tiles, int tile_keys) {
   const std::int64_t past = own0 + tiles * tile_keys;
   return past < length ? static_cast<int>(past) : length;
 }
 
-/// How many blocks add to a tile of rows before the one that owns the tile of keys from own0 on. They own later keys.
-/// The rows see no key from `past` on, and `keys` of the sequence have an owner.
+/// The number of blocks that add to a tile of rows before the owner of the tile of keys from own0 on. They own later
+/// keys. The rows see no key from `past` on, and `keys` of the sequence have an owner.
 FALCHION_HD constexpr int adders_before(int own0, std::int64_t past, int keys, int tile_keys) {
   return static_cast<int>((past < keys ? past : keys) - 1) / tile_keys - own0 / tile_keys;
 }

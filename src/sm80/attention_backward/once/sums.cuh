@@ -1,5 +1,5 @@
 // src/sm80/attention_backward/once/sums.cuh: the sums of grad_q, to which the CTAs of a head add one after another, and
-// the small kernel that makes grad_q of them.
+// the small kernel that turns them into grad_q.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -10,9 +10,9 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// The sums of one tile of dQ, in the order of the registers of those who make them: eight times four numbers of each
-/// thread. From Hopper on a thread adds four at a time, and they lie together. Before, it adds single ones, and those
-/// of neighbouring lanes do.
+/// The sums of one tile of dQ, in the register order of the threads that make them: eight times four numbers of each
+/// thread. From Hopper on a thread adds four at a time, and they are contiguous. Before, it adds single ones, and those
+/// of neighbouring lanes are contiguous.
 template <int kThreads>
 struct TileSums {
   float* tile;
@@ -61,7 +61,7 @@ struct TileSums {
   }
 };
 
-/// How many CTAs have added to a tile of sums, without waiting for the number.
+/// How many CTAs have added to a tile of sums, without waiting for a certain number.
 FALCHION_DEVICE unsigned turns_passed(const unsigned* turns) {
   unsigned now;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
@@ -73,14 +73,15 @@ FALCHION_DEVICE void wait_for_turn(const unsigned* turns, unsigned wanted) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
   } while (now < wanted);
 }
-/// Gives the turn to the next CTA. What warps have stored or added before a barrier before this is seen by whoever has
-/// waited.
+/// Passes the turn to the next CTA. Whatever warps have stored or added before the preceding barrier is visible to the
+/// CTA that has waited for the turn.
 FALCHION_DEVICE void give_turn(unsigned* turns) {
   asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(turns))
                : "memory");
 }
 
-/// grad_q of one tile of rows of one head. A row that counts for nothing gets 0, and so does a tile that sees no key.
+/// Turns the sums of one tile of rows of one head into grad_q. A masked-out row gets 0, and so does a tile that sees no
+/// key.
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads)
     finish_grad_q(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by) {

@@ -1,5 +1,5 @@
-// src/sm80/attention_forward/f32/config.cuh: what is fixed at compile time for a variant of the f32 kernel, and which
-// elements of a tile a thread owns. Lanes i and i ^ 1 have the same keys, and lanes i and i ^ 2 have the same rows.
+// src/sm80/attention_forward/f32/config.cuh: the compile-time constants of a variant of the f32 kernel, and the
+// elements of a tile that a thread owns.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -24,13 +24,13 @@ struct AttentionForwardF32Config {
   static constexpr int kOwnRows = 8, kOwnKeys = kKeys / 16, kOwnColumns = kD / 16;
   static_assert(kRows == 16 * kTile.warps && kKeys % 64 == 0 && kD % 64 == 0 && kStages >= 2);
 
-  // S is summed in groups of this many terms, because the exponential multiplies the errors of S. With groups of 8 the
+  // S is summed in groups of this many terms, because the exponential amplifies the errors of S. With groups of 8 the
   // largest error of O is 40 % of its limit; with one term added after another it is 100 % (verify's case "everything
   // at once"). At D = 256 groups of 8 would spill.
   static constexpr int kTerms = kD < 256 ? 8 : 4;
 
-  // So many tiles of keys make a segment (segments.cuh): 2048 keys. At D = 256, where keys are
-  // added to O one after another, 1024.
+  // Tiles of keys in a segment (segments.cuh): 2048 keys. At D = 256, where keys are added to O one after another,
+  // 1024.
   static constexpr int kSegmentTiles = (kD < 256 ? 2048 : 1024) / kKeys;
 
   // A chunk of the ring holds kDepth head dims of a K tile, or kSlice keys of a V tile.

@@ -1,7 +1,7 @@
-// src/sm80/attention_forward/f32/kernel.cuh: the kernel for softmax attention forward in f32. It takes the same steps
-// as attention_forward/kernel.cuh with FFMA instead of mma, so that every product and every sum is computed in f32. K
-// and V arrive in chunks of equal size through a ring in shared memory, which cp.async fills one chunk ahead. A thread
-// owns 8 rows: 4 neighbouring keys of each row of S, and D / 16 columns of each row of O.
+// src/sm80/attention_forward/f32/kernel.cuh: the kernel for softmax attention forward in f32. It has the steps of
+// attention_forward/kernel.cuh with FFMA instead of mma, so that every product and every sum is computed in f32. K and
+// V arrive in chunks of equal size through a ring in shared memory, which cp.async fills one chunk ahead. A thread owns
+// 8 rows: 4 neighbouring keys of each row of S, and D / 16 columns of each row of O.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -46,7 +46,7 @@ FALCHION_DEVICE void exchange(S& s, float* own) {
 
 /// Calls edit(row, key, cells) for each group of 4 neighbouring keys in this thread's rows. It reads the thread's own
 /// cells of P and writes them back. The loop over rows is not unrolled, so that there is one copy of the code instead
-/// of 8: tanh in double and Philox are long, and their registers would be needed in addition to those of O.
+/// of 8: tanh in double and Philox are long, and need registers beside those of O.
 template <class Config, class Edit>
 FALCHION_DEVICE void for_each_own_cell(const AttentionTile& t, OwnPlace at, int key0, float* own, Edit edit) {
   CUTE_NO_UNROLL
@@ -63,7 +63,7 @@ FALCHION_DEVICE void for_each_own_cell(const AttentionTile& t, OwnPlace at, int 
   }
 }
 
-/// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep_band.
+/// Does score.apply, and adds the bias and the boolean mask. keep_band does the rest.
 template <class Config, class S>
 FALCHION_DEVICE void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0, S& s,
                                   float* own) {
@@ -134,16 +134,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
       keep_band(a, t, rS, at, n * kKeys);  // mask.keep
     float shrink[Config::kOwnRows];
     if (softmax.raise(rS, shrink)) scale_rows(rO, shrink);
-    softmax.update(rS);
+    softmax.update(rS);  // P = e^(S - m)
     exchange<Config, false>(rS, own_p + at.key);
-    if (a.dropout > 0) {  // dropped elements have been added to l, and stay there
+    if (a.dropout > 0) {  // l includes the dropped elements
       for_each_own_cell<Config>(t, at, n * kKeys, own_p + at.key, [&](int row, int key, float(&x)[4]) {
         const Philox::Block block = dropout.words(t.b, t.head(row), t.query(row), key);
         CUTE_UNROLL
         for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
       });
     }
-    __syncwarp();  // a warp reads only rows of P that it has written itself
+    __syncwarp();  // a warp reads only its own rows of P
     // O += P V is summed in groups of 8 like S. With one key added after another, O of 4000 keys has twice the error.
     // At d 256 groups would spill, so there keys are added one after another.
     for (int i = 0; i < Config::kSlices; ++i) {

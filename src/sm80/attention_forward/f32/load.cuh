@@ -14,7 +14,7 @@ using namespace gpu;
 
 using namespace cute;
 
-/// Starts to copy kFloats floats to shared memory. From number `left` on it reads nothing and writes 0.
+/// Starts to copy kFloats floats to shared memory. From number `left` on it writes 0 without reading.
 template <int kFloats>
 FALCHION_DEVICE void copy_floats_async(const float* from, float* to, int left) {
   const unsigned address = cast_smem_ptr_to_uint(to);
@@ -49,8 +49,7 @@ FALCHION_DEVICE void load_block(bool aligned, int rows, int columns, At at, To t
   }
 }
 
-/// Delivers the chunks of K and V in the order in which they are used: K of a tile, then its V, then the same of the
-/// tile before it.
+/// Delivers the chunks of K and V in the order of their use: K of a tile, then its V, then those of the tile before.
 template <class Config>
 class Ring {
  public:
@@ -73,8 +72,8 @@ class Ring {
         [&](int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; },
         [&](int row, int column) { return sQ + row * Config::kStrideQ + column; });
   }
-  /// Starts to load the next chunk into the place that no thread reads any more. After the last chunk it commits an
-  /// empty group, so that next() always has a group to wait for.
+  /// Starts to load the next chunk into the stage that is free. After the last chunk it commits an empty group, so that
+  /// next() always has a group to wait for.
   FALCHION_DEVICE void load() {
     if (n >= t.begin) {
       float* to = shared + filled * Config::kChunk;
@@ -90,7 +89,7 @@ class Ring {
   /// Waits for the next chunk and returns it.
   FALCHION_DEVICE const float* next() {
     cp_async_wait<Config::kStages - 2>();
-    __syncthreads();  // the chunk is there for all threads, and no thread reads the one before it any more
+    __syncthreads();  // all threads have the chunk, and none still reads the one before
     load();
     const float* chunk = shared + used * Config::kChunk;
     used = used + 1 == Config::kStages ? 0 : used + 1;

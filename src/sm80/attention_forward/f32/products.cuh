@@ -1,5 +1,5 @@
-// src/sm80/attention_forward/f32/products.cuh: the two products of the f32 kernel, which are made of FFMA. Only the
-// order of the additions is chosen here, because it decides how far a sum is off.
+// src/sm80/attention_forward/f32/products.cuh: the two products of the f32 kernel, by FFMA. The order of the additions
+// is chosen here, because it decides the error of a sum.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ FALCHION_DEVICE void multiply_4(C& c, const float* a, int k, LoadB load_b) {
 /// Computes C (rows, columns) += A B over kDepth terms. `a` points to this thread's first row of A, and its next row
 /// lies 2 kStride floats further. load_b(k, b) loads b[i][column] = B[k + i][column]. With kTerms 1 the terms are added
 /// to C one after another. With kTerms 4 or 8 that many terms are summed first and their sum is added to C, because
-/// each addition to a long sum rounds at the size of that sum.
+/// each addition to a long sum rounds at the magnitude of that sum.
 template <int kTerms, int kDepth, int kStride, class C, class LoadB>
 FALCHION_DEVICE void multiply_exact(C& c, const float* a, LoadB load_b) {
 #pragma unroll 1

@@ -1,8 +1,8 @@
 // src/sm80/attention_forward/f32/segments.cuh: O and l of the f32 kernel over many keys. Each addition to a running sum
-// rounds at the size of the sum: over 4326 keys, with V of 4, O was off by 3e-5. So a running sum goes over the keys of
-// one segment only. What the segments before it have given lies where O will be stored, unnormalised, since there are
-// no registers for a second O. A thread writes and reads its own elements there. docs/design/sm80_forward.md has what
-// it costs.
+// rounds at the magnitude of the sum: over 4326 keys, with V of 4, O had an error of 3e-5. So a running sum covers the
+// keys of one segment only. The sum of the segments before it is kept, unnormalised, where O will be stored, since
+// there are no registers for a second O. A thread writes and reads its own elements there. docs/design/sm80_forward.md
+// has the cost.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -23,21 +23,21 @@ class SegmentSums {
       const int number = t.row0 + at.row + 2 * r;
       if (at.key == 0) row(r)->line = number < t.rows ? line_of(a, t, number) : nullptr;
     }
-    __syncwarp();  // all lanes of a row are of one warp
+    __syncwarp();  // all lanes of a row are in one warp
   }
 
   /// Whether a segment ends with tile n. The last one, at `begin`, is in O and l when the loop ends.
   FALCHION_DEVICE bool ends_at(int n) const { return n % Config::kSegmentTiles == 0 && n > begin; }
 
-  /// The end of a segment: adds O and l to what lies aside. They begin again with 0.
+  /// The end of a segment: adds O and l to the sums in memory, and resets them to 0.
   template <class Softmax, class Output>
   FALCHION_DEVICE void put_aside(int n, Softmax& softmax, Output& O) const {
-    const bool any = n + Config::kSegmentTiles < end;  // does something lie there?
+    const bool any = n + Config::kSegmentTiles < end;  // whether there are sums of earlier segments
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
       const float shrink = any ? shrink_to(softmax.m[r], row(r)->m) : 0.f, before = any ? row(r)->l : 0.f;
       const float l = over_row(softmax.l[r], [](float x, float y) { return x + y; });
-      __syncwarp();  // every lane of the row has read what lay there
+      __syncwarp();  // every lane of the row has read the old sums
       if (at.key == 0) {
         row(r)->m = softmax.m[r];
         row(r)->l = fmaf(before, shrink, l);
@@ -45,7 +45,7 @@ class SegmentSums {
       softmax.l[r] = 0;
       for_each_place(r, [&](float* to, int c, int count) {
         if (count == 4) {
-          float4 x = any ? *reinterpret_cast<const float4*>(to) : float4{};  // nobody has written what lies there
+          float4 x = any ? *reinterpret_cast<const float4*>(to) : float4{};  // the first segment has nothing to read
           x.x = fmaf(x.x, shrink, O(r, c));
           x.y = fmaf(x.y, shrink, O(r, c + 1));
           x.z = fmaf(x.z, shrink, O(r, c + 2));
@@ -59,7 +59,7 @@ class SegmentSums {
     __syncwarp();
     clear(O);
   }
-  /// After the last key: adds what lies aside to O and l.
+  /// After the last key: adds the sums of the earlier segments to O and l.
   template <class Softmax, class Output>
   FALCHION_DEVICE void take_back(Softmax& softmax, Output& O) const {
     if (!ends_at((end - 1) / Config::kSegmentTiles * Config::kSegmentTiles)) return;
@@ -82,9 +82,9 @@ class SegmentSums {
   }
 
  private:
-  /// What lies behind the data of each row of Q, for all lanes of the row: m and l of what lies aside, and where that
-  /// is, null past the last row. The address is kept here because there are no registers for it, nor for what it is
-  /// made of.
+  /// Stored behind the data of each row of Q, for all lanes of the row: m and l of the earlier segments, and the
+  /// address of their O, null past the last row. The address is kept here because there are no registers for it, nor
+  /// for its parts.
   struct Row {
     float m, l;
     float* line;
@@ -94,8 +94,8 @@ class SegmentSums {
     return reinterpret_cast<Row*>(const_cast<float*>(own_q) + 2 * r * Config::kStrideQ + Config::kD);
   }
 
-  /// What sums relative to the maximum `before` are multiplied by. A row that has seen no key has 0, and -inf - -inf
-  /// must not make a NaN of it.
+  /// The factor of sums that are relative to the maximum `before`. A row that has seen no key has 0, and -inf - -inf
+  /// must not turn it into NaN.
   static FALCHION_DEVICE float shrink_to(float m, float before) {
     return m == -FALCHION_INF ? 1.f : exp2((before - m) * kLog2e);
   }

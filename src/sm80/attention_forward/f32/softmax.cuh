@@ -19,8 +19,8 @@ FALCHION_DEVICE float over_row(float x, Op op) {
   return x;
 }
 
-/// The same as OnlineSoftmax, but accurate to the last bits: m is always the true maximum so far, and it is subtracted
-/// from s before anything is multiplied.
+/// Like OnlineSoftmax, but accurate to the last bits: m is always the true maximum so far, and it is subtracted from s
+/// before the multiplication.
 template <int kRows>
 struct ExactSoftmax {
   float m[kRows];  // the maximum so far; the same in all lanes of a row
@@ -45,7 +45,7 @@ struct ExactSoftmax {
       for (int j = 0; j < size<1>(S); ++j) top = fmaxf(top, S(r, j));  // fmaxf ignores a NaN, which reaches l instead
       top = over_row(top, [](float x, float y) { return fmaxf(x, y); });
       raised |= top > m[r];
-      // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
+      // While a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = top == -FALCHION_INF ? 1.f : exp2((m[r] - top) * kLog2e);
       m[r] = top;
       l[r] *= shrink[r];

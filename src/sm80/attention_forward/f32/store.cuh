@@ -16,8 +16,7 @@ template <class Config, class Softmax, class Output>
 FALCHION_DEVICE void store_exact(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, const Softmax& softmax,
                                  float kept_scale, Output& O) {
   float normal[Config::kOwnRows], m = 0, l = 0;
-  // This lane computes the LSE of this one of its rows: a logarithm in double takes long, so no lane computes more than
-  // one.
+  // The row whose LSE this lane computes: a logarithm in double is slow, so each lane computes only one.
   const int mine = at.key / 4;
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {

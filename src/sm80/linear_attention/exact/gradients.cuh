@@ -1,9 +1,9 @@
-// src/sm80/linear_attention/exact/gradients.cuh: the last kernels of the backward pass of kind `exact`. They turn what
-// the sweeps leave in f32 into the gradients that were asked for: they sum over value heads that share q and k,
-// multiply by the slope of phi, and compute the gradient of the decay:
+// src/sm80/linear_attention/exact/gradients.cuh: the last kernels of the backward pass of kind `exact`. They turn the
+// f32 results of the sweeps into the requested gradients: they sum over value heads that share q and k, multiply by the
+// slope of phi, and compute the gradient of the decay:
 //   dG_j = phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j),    dg_t = sum_{j >= t} dG_j + <S_L, dS_L>
-// What a token contributes to itself stands in dphi(q_j) and in dphi(k_j), and cancels. What the last token adds to the
-// final state stands in dphi(k_L) and in S_L, and cancels too. Both are left out on both sides, because where g = -15
+// A token's contribution to itself is in both dphi(q_j) and dphi(k_j), and cancels. The last token's contribution to
+// the final state is in both dphi(k_L) and S_L, and cancels too. Both are left out on both sides, because for g = -15
 // everything else is 3e-7 of them and would be lost in rounding. Without them the last token has no k side, and S_L
 // becomes S' = e^(g_L) S_(L-1).
 #pragma once
@@ -19,7 +19,7 @@ using namespace gpu;
 
 inline constexpr int kGradientWarps = 4;
 
-/// Is this row of a batch entry the last token of its sequence, in the order of the recurrence?
+/// Whether this row of a batch entry is the last token of its sequence, in the order of the recurrence.
 FALCHION_DEVICE bool is_last_token(const gpu::LinearAttentionArgs& a, std::int64_t row) {
   if (!a.packed) return row == (a.reverse ? 0 : a.s - 1);
   const std::int64_t end = a.reverse ? row : row + 1;

@@ -1,7 +1,7 @@
 // src/sm80/linear_attention/exact/kernel.cuh: linear attention in chunks like linear_attention/kernel.cuh, but with f32
-// between all products, each of which consists of up to three TF32 products. It serves f32 (5e-6 away from the
-// definition), and results of large cancellation, such as the gradient of a decay. Everything but P is transposed here
-// too. The state is in state.cuh.
+// between all products, each of which consists of up to three TF32 products. It is for f32 (with an error of 5e-6), and
+// for results with large cancellation, such as the gradient of a decay. Everything but P is transposed here too. The
+// state is in state.cuh.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -34,16 +34,16 @@ class LinearExactChunks : public LinearExactState<Config_> {
     for (int c = 0; c < piece.chunks; ++c) {
       arrive(c, true);
       float p[kHalf][4], o[kBlocks][4], own_o[kHalf][4];
-      multiply_q_k(c, p);
-      store_p(c, p);
-      __syncthreads();  // P is there
-      multiply_state(c, o);
+      multiply_q_k(c, p);    // P = Q K^T
+      store_p(c, p);         // P = 0 for later tokens
+      __syncthreads();       // P is written
+      multiply_state(c, o);  // O = Q S
       read_v(c);
-      multiply_p(o);
+      multiply_p(o);  // O += P V
       exchange_o(o, own_o);
       store_o(c, own_o);
-      fade(c, rV);
-      update_state(c, rV);
+      fade(c, rV);          // S and V times their decay
+      update_state(c, rV);  // S += K^T V
     }
   }
   /// Computes only the state after the last token. Returns the factor by which a state fades over the piece, in bits.
@@ -69,7 +69,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     float all[kHalf][4];
     clear(p);
     clear(all);
-    constexpr int kTogether = 8;  // steps that share an accumulator; update_state says why
+    constexpr int kTogether = 8;  // steps that share an accumulator; update_state gives the reason
 #pragma unroll(kE <= 64 ? 8 : 4)
     for (int j = 0; j < kE / 8; ++j) {
       const float2 upper = pair(own_q + 8 * j), lower = pair(own_q + 8 * kStrideQ + 8 * j);
@@ -137,7 +137,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
       constexpr int kFrom = 2 * decltype(i)::value;
       Tf32<2> b[kBlocks];
       CUTE_UNROLL
-      for (int n = kFrom; n < kBlocks; ++n) {  // in the rows before, P is 0
+      for (int n = kFrom; n < kBlocks; ++n) {  // P is 0 in the rows before
         const float* x = own_p + 8 * n * Config::kStrideP + 8 * kFrom;
         b[n] = split_tf32(x[0], x[4]);
       }

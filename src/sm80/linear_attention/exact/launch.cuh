@@ -1,6 +1,6 @@
-// src/sm80/linear_attention/exact/launch.cuh: the launches of the variants that keep f32 between all products. First
-// comes 1 / n of each token where there is a normaliser, then the sweeps, and after the sweeps of the backward pass the
-// kernels that gather their parts.
+// src/sm80/linear_attention/exact/launch.cuh: the launches of the variants that keep f32 between all products: first 1
+// / n of each token if there is a normaliser, then the sweeps, and after the sweeps of the backward pass the kernels
+// that gather their parts.
 #pragma once
 
 #include "sm80/linear_attention/backward.cuh"
@@ -13,8 +13,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Returns the normaliser of a sweep. `of` says which side of this sweep, its q or its k, has the tokens that were q in
-/// the forward pass, because these are what n belongs to. `gradient` says whether a gradient passes through n.
+/// Returns the normaliser of a sweep. of: which side of this sweep, its q or its k, has the tokens that were q in the
+/// forward pass, because n belongs to those. gradient: whether a gradient passes through n.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
   LinearNormaliser n{.of = of, .inverse = m.inverse, .tiles = m.value_tiles, .tokens = m.tokens};
@@ -26,7 +26,7 @@ inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory&
   return n;
 }
 
-/// Computes 1 / n, then launches one sweep. If sweep.dots is set, o is not stored, but its products with do are.
+/// Computes 1 / n, then launches one sweep. If sweep.dots is set, the products of o with do are stored instead of o.
 template <class Config>
 int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& m, LinearSweeps sweeps, void* stream) {
   LinearSweep& sweep = sweeps.sweep[0];
@@ -44,7 +44,7 @@ int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& 
   return launch_linear_attention<LinearExactChunks<Config>>(own, sweeps, stream);
 }
 
-/// The three backward sweeps with everything that decay, normaliser and shared heads add to them.
+/// The three backward sweeps, with the additions for decay, normaliser and shared heads.
 inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const LinearExactMemory& m) {
   using Of = LinearNormaliser::Of;
   LinearSweeps all = backward_sweeps(a);

@@ -1,5 +1,5 @@
 // src/sm80/linear_attention/exact/load.cuh: the operands of a chunk in linear attention with f32 between all products:
-// q, k and v in shared memory, the weights of the tokens, and which elements of the matrices a thread has.
+// q, k and v in shared memory, the weights of the tokens, and a thread's elements of the matrices.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -51,7 +51,7 @@ class LinearExactOperands {
     }
     cp_async_fence();
   }
-  /// Afterwards chunk c is there for all threads, and no thread reads chunk c - 1, its P or its weights.
+  /// Afterwards all threads have chunk c, and none still reads chunk c - 1, its P or its weights.
   FALCHION_DEVICE void arrive(int c, bool with_q) {
     if constexpr (kStages == 1) {
       __syncthreads();

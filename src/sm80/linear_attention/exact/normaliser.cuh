@@ -1,6 +1,6 @@
 // src/sm80/linear_attention/exact/normaliser.cuh: computes 1 / n of all tokens for kind `exact`, where n_t = scale
-// phi(q_t) . z_t + eps. z is a vector beside the state. It takes one token after another, 512 tokens per CTA, whatever
-// the segments of the sweeps are.
+// phi(q_t) . z_t + eps. z is a vector beside the state. It processes one token after another, 512 tokens per CTA,
+// independent of the segments of the sweeps.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -15,8 +15,8 @@ using namespace gpu;
 inline constexpr int kNormaliserTile = 16;
 
 /// Shared memory (token, column) for the products that n is the sum of: those of phi(q) with z without the token's own
-/// phi(k), and those with this phi(k). They are summed separately. Where the decay forgets much, the first sum is so
-/// small beside the second that the difference of n and the second would not give it.
+/// phi(k), and those with this phi(k). They are summed separately: with a strong decay the first sum is so small beside
+/// the second that it would be lost in the difference of n and the second.
 struct NormaliserProducts {
   float (*others)[257] = nullptr;
   float (*own)[257] = nullptr;
@@ -41,14 +41,14 @@ class LinearNormalisers {
     const float value = static_cast<float>(x);
     return of.phi ? phi_exact<Element>(value) : value;
   }
-  /// Adds kNormaliserTile tokens to z, from `token` on, and writes their products. `products` is null where only z is
-  /// wanted. The tokens are summed by themselves first, because each addition to a running sum rounds at its size, to
-  /// the same side where the tokens are equal: 955 of them made z off by 7e-6.
+  /// Adds kNormaliserTile tokens to z, from `token` on, and writes their products. products is null if only z is
+  /// needed. The tokens are summed separately first, because each addition to a running sum rounds at its magnitude, in
+  /// the same direction where the tokens are equal: after 955 of them z had an error of 7e-6.
   FALCHION_DEVICE void take_in(int token, const float* fades, const NormaliserProducts& products) {
-    float faded = 1, sum = 0;  // z is faded times what it was before these tokens, and their own sum
+    float faded = 1, sum = 0;  // z becomes faded * z + sum, the sum of these tokens
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
-      // All loads come first, and none has a condition, because otherwise each would wait for the one before it.
+      // All loads are issued first and unconditionally, so that their latencies overlap.
       Element new_k[8], new_q[8];
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
@@ -72,8 +72,7 @@ class LinearNormalisers {
     }
     z = fmaf(z, faded, sum);
   }
-  /// Sums the products and stores 1 / n of each token. `others`, which LinearNormaliser explains, is null where only 1
-  /// / n is wanted.
+  /// Sums the products and stores 1 / n of each token. others (see LinearNormaliser) is null if only 1 / n is needed.
   FALCHION_DEVICE void store(int token, const NormaliserProducts& products, float* inverse, float* others) const {
     const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
     for (int i = e / 32; i < kNormaliserTile && token + i < piece.tokens; i += warps) {

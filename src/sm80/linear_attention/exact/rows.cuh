@@ -1,5 +1,5 @@
 // src/sm80/linear_attention/exact/rows.cuh: what the kernels with f32 between all products need around these products:
-// rows that become f32 when they arrive, and the weights of tokens.
+// rows that are converted to f32 on arrival, and the weights of tokens.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -42,8 +42,8 @@ class LinearExactRows {
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0;
   }
-  /// Starts to load chunk c; what lies past the piece or past the columns becomes 0. 16-bit elements are copied as they
-  /// are, into the first half of the place that they will take as f32.
+  /// Starts to load chunk c; tokens past the piece and columns past the end become 0. 16-bit elements are copied as
+  /// they are, into the first half of their space as f32.
   FALCHION_DEVICE void load(int c, float* tile) const {
     const int rows = piece.tokens - c * Config::kChunk;
     const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
@@ -57,7 +57,7 @@ class LinearExactRows {
       if constexpr (sizeof(Element) == 4) copy_async(x + 4, at.in(tile) + 4, inside && at.column + 4 < columns);
     }
   }
-  /// Converts to f32 what this same thread has loaded, and applies phi to it, before other threads read it.
+  /// Converts to f32 what this thread has loaded, and applies phi to it, before other threads read it.
   FALCHION_DEVICE void arrived(int c, float* tile) const {
     if (sizeof(Element) == 4 && (!Config::kGeneral || !with_phi)) return;
     const int rows = piece.tokens - c * Config::kChunk;
@@ -110,11 +110,11 @@ class LinearExactRows {
   bool aligned, with_phi;
 };
 
-/// The weights by which P, S and V of a chunk are multiplied, token by token. One warp computes them ahead of the other
-/// warps. The letters are those of LinearNormaliser. `grown` is the factor by which the state before the chunk has
-/// faded when the token comes, and `left` is the factor by which the token fades until the end of the chunk. A sum of
-/// decays is kept in two floats, kSum + kLow, because small differences of such sums are what counts. Where `tails` are
-/// asked for, the last token of a sequence does not enter the state.
+/// The weights of P, S and V of a chunk, token by token. One warp computes them ahead of the other warps. The letters
+/// are those of LinearNormaliser. `grown` is the factor by which the state before the chunk has faded at the token, and
+/// `left` is the factor by which the token fades until the end of the chunk. A sum of decays is kept in two floats,
+/// kSum + kLow, because small differences of such sums matter. With `tails` the last token of a sequence does not enter
+/// the state.
 template <bool kGeneral>
 class LinearWeights {
  public:

@@ -1,7 +1,7 @@
-// src/sm80/linear_attention/exact/state.cuh: the state of linear attention with f32 between all products, as the
-// threads of a CTA have it in registers: how a chunk is multiplied by it, how a chunk is added to it, and how its
-// elements are visited. S^T (M, E) is not rounded. As it lies in the accumulators it is operand A of S^T Q^T, if its
-// columns 2t and 2t + 1 are taken as columns t and t + 4.
+// src/sm80/linear_attention/exact/state.cuh: the state of linear attention with f32 between all products, in the
+// registers of a CTA's threads: its product with a chunk, the addition of a chunk to it, and visits of its elements.
+// S^T (M, E) is not rounded. Its accumulators are operand A of S^T Q^T, if their columns 2t and 2t + 1 are taken as
+// columns t and t + 4.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -149,8 +149,8 @@ class LinearExactState : public LinearExactOperands<Config> {
     }
   }
   /// Sums 32 columns (of this warp's half of E) at a time in accumulators that start from 0, and then adds them to S. S
-  /// is a sum over all tokens, and a tensor core that added to S itself would cut off, always towards 0, what is small
-  /// beside S.
+  /// is a sum over all tokens, and a tensor core that added to S itself would truncate numbers that are small beside S,
+  /// always towards 0.
   FALCHION_DEVICE void update_state(int c, const float (&rV)[kBlocks][4]) {
     constexpr int kTogether = 4;
     const float* own_k = shared.k[c % kStages] + t * kStrideQ + kE / 2 * half + g;

@@ -1,6 +1,6 @@
-// src/sm80/linear_attention/exact/store.cuh: what happens to a chunk of o in shared memory, in the kernels with f32
-// between all products. It is stored as rows of o, as rows of a gradient (multiplied by the slope of phi), or as f32
-// parts that are summed later. Or it is not stored, but its dot products with other rows are.
+// src/sm80/linear_attention/exact/store.cuh: the end of a chunk of o in shared memory, in the kernels with f32 between
+// all products. It is stored as rows of o, as rows of a gradient (multiplied by the slope of phi), or as f32 parts that
+// are summed later; or only its dot products with other rows are stored.
 #pragma once
 
 #include "base/host_device.hpp"
