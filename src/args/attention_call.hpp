@@ -23,7 +23,7 @@ struct AttentionCall {
   const std::int32_t *used_q = nullptr, *used_k = nullptr;                    // (b) or null
   const std::int32_t* first_k = nullptr;                                      // (b) or null
   std::int64_t left = -1, right = -1;                                         // the band; below 0: unbounded
-  bool bottom_right = true;  // the last query stands at the last key; else query 0 stands at key `diagonal`
+  bool bottom_right = true;  // the last query is at the last key; else query 0 is at key `diagonal`
   std::int64_t diagonal = 0;
   float scale = 1, softcap = 0;  // the plan has filled in the default scale
   float dropout = 0;
@@ -32,7 +32,7 @@ struct AttentionCall {
   DropoutOrigin origin;
 };
 
-/// Query i of a sequence of these lengths stands at key i + shift.
+/// Query i of a sequence of these lengths is at key i + shift.
 FALCHION_HD std::int64_t shift_of(const AttentionCall& a, std::int64_t q_length, std::int64_t k_length) {
   return a.bottom_right ? k_length - q_length : a.diagonal;
 }

@@ -11,7 +11,7 @@
 namespace falchion::cpu {
 
 struct AttentionArgs : AttentionCall {
-  // The plan decides what follows.
+  // Decided by the plan:
   Pool pool;
   int threads = 1;                                     // workers; each has its own slice of scratch
   int rows = 0;                                        // query rows of one work item, a multiple of the tile's
@@ -25,7 +25,7 @@ struct AttentionArgs : AttentionCall {
   float* partials = nullptr;  // splits > 1: O, m, l and the maximum of each part
 };
 
-/// How many bytes a kernel wants.
+/// The bytes that a kernel needs.
 struct Memory {
   std::size_t packed_k = 0, packed_v = 0, scratch = 0, partials = 0;  // scratch is for one worker
 };

@@ -10,13 +10,13 @@
 namespace falchion::cpu {
 
 struct AttentionBackwardArgs : AttentionBackwardCall {
-  // The plan decides what follows.
+  // Decided by the plan:
   Pool pool;
   int threads = 1;  // workers; each has its own slice of scratch
   int rows = 0;     // query rows of a tile
   int keys = 0;     // keys of a block
   int parts = 1;    // parts that the keys of a head are cut into, each with its own sum of grad_q
-  // Which gradients the problem asks for; their views have no memory yet when memory() is asked.
+  // The gradients that the problem asks for; their views have no memory yet when memory() is called.
   bool wants_q = false, wants_kv = false, wants_bias = false, wants_alibi = false;
   std::int64_t capacity_q = 0, capacity_k = 0;  // rows that grad_q has, and grad_k and grad_v, in one element of axis b
   std::byte* scratch = nullptr;                 // threads * scratch_bytes bytes, each slice 64-byte aligned
@@ -24,7 +24,7 @@ struct AttentionBackwardArgs : AttentionBackwardCall {
   std::byte* shared = nullptr;  // BackwardMemory::shared bytes, as the kernel lays them out
 };
 
-/// How many bytes a kernel wants.
+/// The bytes that a kernel needs.
 struct BackwardMemory {
   std::size_t scratch = 0, shared = 0;  // scratch is for one worker
 };

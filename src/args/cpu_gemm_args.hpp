@@ -11,11 +11,11 @@
 namespace falchion::cpu {
 
 struct GemmArgs : GemmCall {
-  // The plan decides what follows.
+  // Decided by the plan:
   Pool pool;
   int threads = 1;                     // workers; each has its own slice of scratch
   std::int64_t rows = 0, columns = 0;  // of d, of one work item: whole register tiles
-  std::int64_t few_columns = 0;        // of an item where m is few and b lies row after row
+  std::int64_t few_columns = 0;        // of an item with few rows of a and contiguous rows of b
   std::byte* scratch = nullptr;        // threads * scratch_bytes bytes, each slice 64-byte aligned
   std::size_t scratch_bytes = 0;
 };
@@ -25,7 +25,7 @@ struct GemmTile {
   int rows = 0, columns = 0;
   int most_rows = 0, most_columns = 0;
   int depth = 0;     // of a block of k
-  int few_rows = 0;  // up to so many rows of a, b is read as it lies
+  int few_rows = 0;  // up to so many rows of a, b is read in place
 };
 
 /// One entry of the table of variants. scratch() is for one worker, in bytes; it reads only sizes from its arguments.

@@ -11,7 +11,7 @@
 namespace falchion::cpu {
 
 struct LinearAttentionArgs : LinearAttentionCall {
-  // The plan decides what follows.
+  // Decided by the plan:
   Pool pool;
   int threads = 1;               // workers; each has its own slice of scratch
   int segments = 1;              // parts that each sequence is cut into; > 1 needs the states
@@ -21,7 +21,7 @@ struct LinearAttentionArgs : LinearAttentionCall {
   float* states = nullptr;  // LinearMemory::states bytes, as the kernel lays them out
 };
 
-/// How many bytes a kernel wants.
+/// The bytes that a kernel needs.
 struct LinearMemory {
   std::size_t scratch = 0, states = 0;  // scratch is for one worker
 };

@@ -11,7 +11,7 @@
 namespace falchion::cpu {
 
 struct NormArgs : NormCall {
-  // The plan decides what follows.
+  // Decided by the plan:
   Pool pool;
   int threads = 1;               // workers; each has its own slice of scratch
   std::int64_t item = 1;         // rows of one work item

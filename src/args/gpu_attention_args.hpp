@@ -17,11 +17,11 @@ inline constexpr int kMaxSplits = 128;
 inline constexpr std::size_t kTileCounterBytes = 16;
 
 struct AttentionArgs : AttentionCall {
-  // The plan decides what follows. All pointers lie on the device.
+  // Decided by the plan; all pointers are device addresses:
   int group = 1;             // query heads of one K/V head that are rows of one tile; 1: a tile has one head
   int splits = 1;            // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
   int walkers = 0;           // sm90: CTAs that walk over the tiles; 0: one CTA per tile
-  void* counter = nullptr;   // sm90: from which they draw their tiles (gpu/blocks/tile_counter.cuh); null: in turn
+  void* counter = nullptr;   // sm90: the counter of the tiles (gpu/blocks/tile_counter.cuh); null: in turn
   std::int64_t section = 0;  // sm90: columns of a section of tiles (attention_forward/schedule.hpp); 0: no sections
   std::int64_t last_section = 0;  // sm90: columns of the last one, at most
   bool aligned = true;            // rows of q, k, v, o start at multiples of 16 bytes
@@ -33,8 +33,7 @@ struct AttentionArgs : AttentionCall {
   bool early = false;  // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
-/// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
-/// is not built.
+/// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.
 struct AttentionFacts {
   int d = 0;               // the largest head dim that it takes
   int rows = 0, keys = 0;  // of a tile

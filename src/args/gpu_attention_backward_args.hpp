@@ -10,7 +10,7 @@
 namespace falchion::gpu {
 
 struct AttentionBackwardArgs : AttentionBackwardCall {
-  // The plan decides what follows. All pointers lie on the device.
+  // Decided by the plan; all pointers are device addresses:
   bool aligned = true;             // rows of q, k, v, o and grad_o start at multiples of 16 bytes
   std::int64_t row_tiles = 0;      // tiles of queries of one head; packed: an upper bound for all sequences together
   std::int64_t key_tiles = 0;      // the same of keys
@@ -20,8 +20,7 @@ struct AttentionBackwardArgs : AttentionBackwardCall {
   bool early = false;              // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
-/// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
-/// is not built.
+/// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.
 struct AttentionBackwardFacts {
   int d = 0;               // the largest head dim that it takes
   int rows = 0, keys = 0;  // of a tile
@@ -32,7 +31,7 @@ struct AttentionBackwardFacts {
   constexpr bool operator==(const AttentionBackwardFacts&) const = default;
 };
 
-/// The same with how the variant counts the bytes that it wants of the workspace.
+/// The same, and the function that computes the variant's bytes of workspace.
 struct BackwardVariantFacts : AttentionBackwardFacts {
   std::size_t (*workspace)(const AttentionBackwardArgs&) = nullptr;
 };

@@ -10,19 +10,19 @@
 
 namespace falchion::gpu {
 
-/// Which elements of an operand of the product lie next to each other in memory.
+/// The contiguous axis of an operand of the product.
 enum class Major : std::uint8_t { k, rows, neither };
 
 struct GemmArgs : GemmCall {
-  // The plan decides what follows. All pointers lie on the device.
-  Major a_major = Major::neither, b_major = Major::neither;       // k, rows: 16 bytes of them can be moved at a time
+  // Decided by the plan; all pointers are device addresses:
+  Major a_major = Major::neither, b_major = Major::neither;       // k, rows: 16 bytes along it can be moved at a time
   bool c_whole = false, d_whole = false, residual_whole = false;  // four columns can be moved at a time
   bool d_boxes = false;                   // sm90: TMA can store d and load c and residual, all of the type of a
-  bool plain = false;                     // so it is, and d is alpha times the sums
+  bool plain = false;                     // d_boxes, and d is alpha times the sums
   std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
   int band = 1;                           // height of a rasterisation band, in tiles (for L2 reuse)
   std::int64_t whole = 0;                 // the first tiles, of the whole batch, whose k is not cut
-  // By the tiles of an entry, those of a band, the height of a band and of the last one, and the tiles that are cut.
+  // Divisors: tiles of an entry, of a band; heights of a band, of the last band; tiles that are cut.
   Divisor by_entry, by_band, by_height, by_last_height, by_cut;
   int splits = 1;          // parts that k of all others is cut into; > 1 needs partials, but not in sm90's few
   std::int64_t depth = 0;  // of a part: whole blocks of k
@@ -43,8 +43,7 @@ struct GemmArgs : GemmCall {
   }
 };
 
-/// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
-/// is not built.
+/// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.
 struct GemmFacts {
   int rows = 0, columns = 0, depth = 0;  // of a tile of d, with swiglu of both its halves; of a block of k
   int band = 1;                          // height of a rasterisation band, in tiles (for L2 reuse)

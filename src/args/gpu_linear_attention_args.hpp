@@ -10,17 +10,16 @@
 namespace falchion::gpu {
 
 struct LinearAttentionArgs : LinearAttentionCall {
-  // The plan decides what follows. All pointers lie on the device.
+  // Decided by the plan; all pointers are device addresses:
   int segments = 1;          // parts that each sequence is cut into; > 1 needs the states
   std::int64_t segment = 0;  // tokens of a segment, a multiple of the chunk
   int parts = 1;             // parts of whole chunks in which the sum of a segment is made
-  float* states = nullptr;   // workspace that the kernel lays out itself, 64-byte aligned; null if it wants none
+  float* states = nullptr;   // workspace in the kernel's own layout, 64-byte aligned; null if it needs none
   int wide = 0;              // sweeps, counted from the last, whose CTAs have all columns of a head
   bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };
 
-/// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
-/// is not built.
+/// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.
 struct LinearAttentionFacts {
   int d = 0;                          // the largest d_qk and d_v that it takes
   int chunk = 0;                      // in tokens
@@ -33,7 +32,7 @@ struct LinearAttentionFacts {
   constexpr bool operator==(const LinearAttentionFacts&) const = default;
 };
 
-/// The same with how the variant counts the bytes that it wants of the workspace.
+/// The same, and the function that computes the variant's bytes of workspace.
 struct LinearVariantFacts : LinearAttentionFacts {
   std::size_t (*workspace)(const LinearAttentionArgs&) = nullptr;
 };

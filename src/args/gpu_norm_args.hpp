@@ -17,12 +17,12 @@ struct NormCut {
 };
 
 struct NormArgs : NormCall {
-  // The plan decides what follows. All pointers lie on the device.
+  // Decided by the plan; all pointers are device addresses:
   NormCut cut;
   bool early = false;  // programmatic dependent launch
 };
 
-/// What a variant needs. The plan decides by these facts, even where the code of the variant is not built.
+/// A variant's limits. The plan decides by these facts, even if the code of the variant is not built.
 struct NormFacts {
   int threads = 0;       // of a CTA, at least
   int most_threads = 0;  // of a row, and so of a CTA

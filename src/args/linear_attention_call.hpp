@@ -20,11 +20,11 @@ struct LinearAttentionCall {
   float scale = 1, eps = 0;                                         // the plan has filled in the default scale
   bool elu = false;                                                 // phi is elu + 1, else the identity
   bool normalise = false, reverse = false;
-  /// All tokens of a head have the same g. The strides of decay do not tell, because they are also 0 where decay holds
-  /// a single token.
+  /// All tokens of a head have the same g. The strides of decay cannot show that, because they are also 0 if decay
+  /// holds a single token.
   bool decay_by_head = false;
 
-  // The backward pass uses what follows.
+  // For the backward pass only:
   View grad_o, grad_final_state, grad_final_z;  // the last two are null where absent
   View grad_q, grad_k, grad_v;
   View grad_decay;  // shape as of decay; constant per head: the sum over tokens and sequences

@@ -1,4 +1,4 @@
-// src/args/view.hpp: where a tensor lies, as every kernel sees it. It is plain data for the reason that
+// src/args/view.hpp: a tensor's address and strides, as every kernel sees them. It is plain data for the reason that
 // args/attention_call.hpp gives.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/base/divisor.hpp: division by a number that the host knows, as a multiplication. On a GPU a division of 64 bits
+// src/base/divisor.hpp: division by a number known on the host, as a multiplication. On a GPU a division of 64 bits
 // takes some 500 cycles and one of 32 bits some 100, and a tile of a GEMM begins with five of them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/base/size.hpp: how many bytes an element of a type has, and whether a tensor has any element.
+// src/base/size.hpp: the bytes of an element of a type, and whether a tensor has any element.
 #pragma once
 
 #include <cstdint>

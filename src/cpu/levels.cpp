@@ -1,5 +1,5 @@
-// src/cpu/levels.cpp: cpuid says what the CPU has, xgetbv says which of its registers the operating system saves, and
-// arch_prctl asks for permission to use AMX tiles.
+// src/cpu/levels.cpp: cpuid lists the features of the CPU, xgetbv lists the registers that the operating system saves,
+// and arch_prctl requests permission to use AMX tiles.
 #include "cpu/levels.hpp"
 
 #include <cstdint>
@@ -32,7 +32,7 @@ std::uint64_t saved_state() {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// The reason why this CPU cannot run each level; empty where it can.
+/// The reason why this CPU cannot run each level; empty if it can.
 struct Missing {
   std::string avx2, avx512, vnni, amx, amx_emulated;
 };
@@ -123,7 +123,7 @@ std::vector<Level> find_levels() {
 }  // namespace
 
 const std::vector<Level>& cpu_levels() {
-  static const std::vector<Level> levels = find_levels();  // made once, also when several threads ask at a time
+  static const std::vector<Level> levels = find_levels();  // made once, also when several threads call at a time
   return levels;
 }
 

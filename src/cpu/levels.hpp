@@ -1,4 +1,4 @@
-// src/cpu/levels.hpp: which CPU levels this machine can run. It is asked at run time.
+// src/cpu/levels.hpp: the CPU levels that this machine can run, found at run time.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct Level {
   std::string why_not;  // empty when usable
 };
 
-/// All levels, the fastest first; amx_emulated, which is slow and for tests, comes last. The CPU is asked once.
+/// All levels, the fastest first; amx_emulated, which is slow and for tests, comes last. The CPU is queried once.
 const std::vector<Level>& cpu_levels();
 
-/// The level's name that FALCHION_CPU asks for, or null when it is unset or empty. It is read anew at each call.
+/// The level in the environment variable FALCHION_CPU, or null if it is unset or empty. It is read at each call.
 const char* level_from_environment();
 
 /// The names of the levels that are usable here, such as "avx512, avx2, generic".

@@ -1,5 +1,5 @@
-// src/cpu/thread_pool.cpp: implements thread_pool.hpp with one list of open jobs, one lock, and one condition that idle
-// helpers wait on.
+// src/cpu/thread_pool.cpp: implements thread_pool.hpp with one list of open jobs, one lock, and one condition variable
+// that idle helpers wait on.
 #include "cpu/thread_pool.hpp"
 
 #include <pthread.h>
@@ -20,14 +20,14 @@
 namespace falchion::cpu {
 namespace {
 
-/// The CPUs that a thread may run on. Systems other than Linux do not tell them: there the
-/// set is empty, and taking it does nothing.
+/// The CPUs that a thread may run on. On systems other than Linux the set is empty and has no effect.
 class CpuSet {
  public:
   static CpuSet of_this_thread() {
     CpuSet cpus;
 #if defined(__linux__)
-    if (sched_getaffinity(0, sizeof cpus.set_, &cpus.set_) != 0) CPU_ZERO(&cpus.set_);  // it cannot hold so many CPUs
+    if (sched_getaffinity(0, sizeof cpus.set_, &cpus.set_) != 0)
+      CPU_ZERO(&cpus.set_);  // more CPUs than cpu_set_t can hold
 #endif
     return cpus;
   }
@@ -129,7 +129,7 @@ class ThreadPool {
     *at = job->later;
     wanted_ -= job->wanted;
   }
-  /// Starts as many helpers as are wanted now beside those at work. Once there is a helper for each CPU no more are
+  /// Starts as many helpers as are missing beside those at work. Once there is a helper for each CPU no more are
   /// started, and several callers share them.
   void start_helpers(int of_this_job) {
     const auto idle = [this] { return static_cast<int>(threads_.size()) - at_work_; };
@@ -138,7 +138,7 @@ class ThreadPool {
     const WithoutSignals block;
     try {
       while (idle() < wanted_ && static_cast<int>(threads_.size()) < most) threads_.emplace_back([this] { help(); });
-    } catch (...) {  // without a thread or memory for one there are fewer helpers, and the work is done all the same
+    } catch (...) {  // without a thread or memory for one there are fewer helpers, and the caller does more of the work
     }
   }
   void help() {

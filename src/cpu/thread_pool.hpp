@@ -4,14 +4,14 @@
 namespace falchion::cpu {
 
 /// Calls task(context, i) once for each i in [0, n), on this thread and at most threads - 1 helpers. Helpers are
-/// started when they are first wanted and then wait for the next call until the process ends. It may be called from
-/// several threads at once and from within a task: the caller works itself, so it waits only for helpers that are in
-/// the middle of one of its tasks, and where there are no helpers it does everything. Helpers run on the CPUs that the
-/// caller may run on at that call, whoever called first. So the work of a pinned caller stays on its CPUs, and the
-/// helpers do not stay there for the callers after it.
+/// started at the first need and then wait for the next call until the process ends. It may be called from several
+/// threads at once and from within a task: the caller works itself, so it waits only for helpers that are in the middle
+/// of one of its tasks, and without helpers it does everything. Helpers run on the CPUs that this caller may run on,
+/// not on those of earlier callers. So the work of a pinned caller stays on its CPUs, and later callers are not bound
+/// to them.
 void run_on_thread_pool(int threads, int n, void (*task)(void* context, int i), void* context) noexcept;
 
-/// How many helpers this process has started. A forked child has none, and starts its own when it wants them.
+/// How many helpers this process has started. A forked child has none, and starts its own when it needs them.
 int thread_pool_helpers() noexcept;
 
 /// How many CPUs the calling thread may run on.

@@ -22,9 +22,9 @@ using Task = void (*)(void* context, int i);
 
 #if defined(FALCHION_OPENMP)
 
-/// libgomp ends the process when it cannot start a thread, and it hangs in a child that was forked after its parent
-/// used it. So threads_can_start() first tries, once for each calling thread, whether that many threads can be started,
-/// and a forked child uses the library's own threads.
+/// libgomp ends the process if it cannot start a thread, and it hangs in a child that was forked after its parent used
+/// it. So threads_can_start() first tries, once for each calling thread, whether that many threads can be started, and
+/// a forked child uses the library's own threads.
 std::atomic<bool> forked{false};
 
 void* wait_for(void* gate) {

@@ -18,8 +18,8 @@ using Index = std::array<std::int64_t, 4>;
 /// the exponentials that they sum need not be better than f16.
 DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::f16; }
 
-/// A probability e^(s - m) below this may count as 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; where the keys are
-/// split, the weight of a part takes its share of that range.
+/// A probability e^(s - m) below this may be flushed to 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; if the keys are
+/// split, the weight of a part uses some of that range.
 double least_p(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-100; }
 
 }  // namespace
@@ -115,12 +115,13 @@ double AttentionReference::largest_sum() const {
 
 namespace {
 
-/// In f32 a score with ALiBi or a bias is as large as slope times distance or as the bias, and it is rounded at that
-/// size, each score by itself. This is the problem's bias, or one of zeros, with such a rounding of each score added.
-/// A bias beyond 2^16 (-1e9 that hides a key) leaves nothing of the dot product, which the naive computation shows too.
-/// (On an H200 two right results of 200,000 were beyond the limit without this. With ALiBi it was 14 %, because dropout
-/// of 0.9 made ten times a probability of it. With a bias of -1e4 it was 27 times the limit: the dot product stood in
-/// the middle between two numbers of that size, and two equal ones were rounded apart, because one bias was odd.)
+/// In f32 a score with ALiBi or a bias is as large as slope times distance or as the bias, and each score is rounded at
+/// that magnitude. This is the problem's bias, or one of zeros, plus such a rounding of each score. Next to a bias
+/// beyond 2^16 (-1e9 that hides a key) nothing of the dot product is left, in the naive computation too. (On an H200
+/// two right results of 200,000 exceeded the limit without this. With ALiBi it was by 14 %, because dropout of 0.9 made
+/// a probability ten times as large. With a bias of -1e4 it was 27 times the limit: the dot product was half way
+/// between two neighbouring numbers of that magnitude, and two equal ones were rounded apart, because one bias was
+/// odd.)
 class RoundedScores {
  public:
   RoundedScores(const Attention& a, const Operands& x, std::uint64_t draw)
@@ -160,11 +161,11 @@ class RoundedScores {
 }  // namespace
 
 /// Moves the inputs by what any computation in these types is granted: 2^-22 (f16: 2^-19) of each product of a score;
-/// in f32 each score by what its sum loses (kAddition); 2^-22 of the scale (kernels multiply it by log2 e first), of a
-/// slope and of the bias as a whole; and of each probability one unit of P's type (f32: kProbability), for which the
-/// whole row of V of that key is moved. A probability e^(s - m) below 2^-126 may be flushed to 0, which counts where
-/// all larger ones are dropped; those of f16 the naive computation rounds. (Without this one of 6,000 problems of f32
-/// was beyond the limit on a CPU: o was 3e-38.)
+/// in f32 each score by the rounding of its sum (kAddition); 2^-22 of the scale (kernels multiply it by log2 e first),
+/// of a slope and of the bias as a whole; and of each probability one unit of P's type (f32: kProbability), for which
+/// the whole row of V of that key is moved. A probability e^(s - m) below 2^-126 may be flushed to 0, which matters if
+/// all larger ones are dropped; those of f16 are rounded by the naive computation. (Without this one of 6,000 problems
+/// of f32 exceeded the limit on a CPU: o was 3e-38.)
 void AttentionReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -207,7 +208,7 @@ void AttentionReference::nudge() const {
 ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, bool shares_tiles) const {
   const DType type = which == AttentionOutput::o ? problem_.dtype : sums_type(problem_.dtype);
   const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
-  // An error of a logarithm is a relative error of the sum, so the unit is never finer than that at 1.
+  // The error of a logarithm is a relative error of the sum, so the unit is never finer than that at 1.
   double largest = which == AttentionOutput::lse || which == AttentionOutput::row_max ? 1 : 0;
   Comparison comparison(kAttentionOutputs[static_cast<std::size_t>(which)]);
   comparison.run(

@@ -14,14 +14,14 @@ namespace falchion::judge {
 enum class AttentionOutput : std::uint8_t { o, lse, row_max, probabilities };
 inline constexpr const char* kAttentionOutputs[] = {"o", "lse", "row_max", "probabilities"};
 
-/// Whether NaN or Inf in V of a masked key may reach this element of o on tensor cores (docs/contract.md). It may where
-/// keys can be masked at all and that column of V holds such a number in the row's sequence.
+/// Whether NaN or Inf in V of a masked key may reach this element of o on tensor cores (docs/contract.md): if keys can
+/// be masked at all and that column of V holds such a number in the row's sequence.
 bool masked_v_may_reach(const Attention& problem, const Operands& x, const std::array<std::int64_t, 4>& at);
 
 class AttentionReference {
  public:
   /// x are operands in the host's memory. Their inputs must not change while this object lives. Of their outputs only
-  /// the shape of o counts. All outputs that the problem asks for are computed.
+  /// the shape of o is read. All outputs that the problem asks for are computed.
   AttentionReference(const Attention& problem, const Operands& x);
 
   bool has(AttentionOutput which) const;
@@ -30,16 +30,15 @@ class AttentionReference {
   bool is_row(std::int64_t batch, std::int64_t row) const {
     return rows_[static_cast<std::size_t>(batch * inputs_.q.shape[1] + row)] != 0;
   }
-  /// Checks one output. Rows that belong to no sequence are not looked at. shares_tiles says
-  /// that the result is from tensor cores, where NaN in a masked key's V may reach its column of
-  /// o (docs/contract.md, "NaN or Inf in V of a masked key").
+  /// Checks one output, without the rows outside of all sequences. shares_tiles: the result is from tensor cores, where
+  /// NaN in a masked key's V may reach its column of o (docs/contract.md, "NaN or Inf in V of a masked key").
   ErrorReport check(AttentionOutput which, const Tensor& got, bool shares_tiles) const;
   /// The definition's result, dense and in f32.
   const Tensor& exact(AttentionOutput which) const { return exact_.of(which); }
   double exact_seconds() const { return exact_seconds_; }
 
  private:
-  /// What one computation writes, dense and in f32.
+  /// The outputs of one computation, dense and in f32.
   struct Outputs {
     std::array<std::vector<float>, 4> memory;
     std::array<Tensor, 4> views{};

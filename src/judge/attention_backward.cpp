@@ -14,25 +14,25 @@ namespace {
 
 using Index = std::array<std::int64_t, 4>;
 
-/// What is granted to each P and to each gradient of a score, which have the operands' type on tensor cores. In f32 a
-/// GPU's own exp2 is off by 2^-22, and its argument adds half as much.
+/// The error granted to each P and to each gradient of a score, which have the operands' type on tensor cores. In f32 a
+/// GPU's exp2 has an error of 2^-22, and its argument adds half as much.
 double rounding_step(DType dtype) { return dtype == DType::f32 ? kProbability : unit_at(dtype, 1) / 2; }
 
 /// The same for numbers of that type that are too small for all their digits: half of f16's smallest number, and
 /// 2^-126, below which GPUs and AMX flush f32 and bf16 to 0.
 double least_step(DType dtype) { return dtype == DType::f16 ? lowest_unit(dtype) / 2 : lowest_unit(dtype); }
 
-/// What is granted to the derivative of the softcap, 1 - t^2 with t = tanh(s / softcap), where t is off by two units of
-/// f32 below 1. (Without this a kernel missed the limit in one of 21,000 problems on an H100.)
+/// The error granted to the derivative of the softcap, 1 - t^2 with t = tanh(s / softcap), for an error of t of two
+/// units of f32 below 1. (Without this a kernel missed the limit in one of 21,000 problems on an H100.)
 constexpr double kSoftcapSlope = 0x1p-22;
 
-/// From here on a kernel that rounds dS to f16 may find it past f16's largest number, 65504: its dS has errors too.
+/// From here on a kernel that rounds dS to f16 may exceed f16's largest number, 65504: its dS has errors too.
 constexpr double kMostOfDs = 65504 * (1 - 0x1p-8);
 
-/// What is granted to a score as a whole. Tensor cores add 16 products at a time and cut off what the sum of f32 cannot
-/// hold. Each such step loses up to a unit of f32, half of one on average, and always towards 0, so the losses add up.
-/// Forward they nearly cancel between the keys of a row, but here P is e^(s - lse) with a given lse. (At d 214 an H100
-/// missed the limit without this by 32 %, with scores in the thousands.)
+/// The error granted to a score as a whole. Tensor cores add 16 products at a time and truncate to the precision of the
+/// sum in f32. Each such step loses up to a unit of f32, half of one on average, and always towards 0, so the losses
+/// add up. In the forward pass they nearly cancel between the keys of a row, but here P is e^(s - lse) with a given
+/// lse. (At d 214 an H100 missed the limit without this by 32 %, with scores in the thousands.)
 double score_step(DType dtype, std::int64_t d) {
   return dtype == DType::f32 ? kSingle : kSingle + std::ceil(static_cast<double>(d) / 16) * 0x1p-24;
 }
@@ -57,7 +57,7 @@ bool is_special(const Tensor& x, std::int64_t b, std::int64_t s, std::int64_t h,
   return !std::isfinite(ref::load(x, ref::at(x, b, s, h, d)));
 }
 
-/// Whether the row has nothing to do with key j in this gradient.
+/// Whether key j does not contribute to the row in this gradient.
 bool is_unseen(const ref::Query<float>& row, std::int64_t j, Gradient which) {
   const Tensor& lse = row.x.lse;
   const float of_row = ref::load(lse, ref::at(lse, row.q_rows.batch, row.h, row.q_rows.begin + row.i, 0));
@@ -161,8 +161,8 @@ bool GradientReference::is_row(Gradient which, std::int64_t batch, std::int64_t 
   return (of_q ? rows_ : keys_)[static_cast<std::size_t>(batch * capacity + row)] != 0;
 }
 
-/// The type whose unit a gradient, or what is added to one, is judged by. Those in f32 of a 16-bit problem are sums of
-/// terms that have 16 bits, so they need not be better than f16.
+/// The type whose unit a gradient, or its addend, is judged by. Gradients in f32 of a 16-bit problem are sums of terms
+/// with 16 bits, so they need not be better than f16.
 DType GradientReference::type_of(Gradient which) const {
   if (problem_.dtype == DType::f32) return DType::f32;
   const bool rounded = problem_.grads == Grads::rounded && which != Gradient::bias && which != Gradient::alibi;
@@ -221,9 +221,8 @@ bool GradientReference::is_nan_in(const Outputs& outputs, Gradient which, const 
   return std::isnan(ref::load(x, ref::at(x, at[0], at[1], at[2], at[3])));
 }
 
-/// Whether a gradient may be NaN here because an Inf meets a probability, or a derivative of the softcap, that is too
-/// small for the types and counts as 0. f16 ends at 2^-24, f32 and bf16 at 2^-126, of which parts that are merged take
-/// their share.
+/// Whether a gradient may be NaN here because an Inf meets a probability, or a derivative of the softcap, that is
+/// flushed to 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; if parts are merged, their weights use some of that range.
 bool GradientReference::inf_may_vanish(Gradient which, const Index& at) const {
   if (vanishing_.of(which).data == nullptr)
     vanishing_ = compute(problem_, inputs_,
@@ -231,7 +230,7 @@ bool GradientReference::inf_may_vanish(Gradient which, const Index& at) const {
   return is_nan_in(vanishing_, which, at);
 }
 
-/// Whether a dS that f16 cannot hold reaches this element on tensor cores.
+/// Whether a dS beyond the range of f16 reaches this element on tensor cores.
 bool GradientReference::ds_may_overflow(Gradient which, const Index& at) const {
   if (problem_.dtype != DType::f16) return false;
   if (overflowing_.of(which).data == nullptr) overflowing_ = compute(problem_, inputs_, {.most_ds = kMostOfDs});
@@ -240,7 +239,7 @@ bool GradientReference::ds_may_overflow(Gradient which, const Index& at) const {
 
 ErrorReport GradientReference::check(Gradient which, const Tensor& got, bool shares_tiles) const {
   const Tensor &exact = exact_.of(which), &before = before_.of(which);
-  double largest = 0, largest_change = 0;  // they differ where the gradient is added to what was there
+  double largest = 0, largest_change = 0;  // they differ if the gradient is accumulated
   Comparison comparison(kGradientNames[static_cast<std::size_t>(which)]);
   comparison.run(
       exact, naive_.of(which), got, [&](const Index& at) { return is_row(which, at[0], at[1]); },

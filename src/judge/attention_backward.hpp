@@ -17,9 +17,9 @@ enum class Gradient : std::uint8_t { q, k, v, bias, alibi };
 inline constexpr std::size_t kGradients = 5;
 inline constexpr const char* kGradientNames[kGradients] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi"};
 
-/// Whether NaN or Inf of a pair that does not see each other may reach this element on tensor cores, as 0 times itself:
-/// a number of k in grad_q, of q in grad_k, of grad_o in grad_v, each in its own column. A dropped pair has no part in
-/// grad_v, and a row whose lse is -inf sees no key.
+/// Whether NaN or Inf of a masked pair may reach this element on tensor cores, as 0 times itself: a number of k in
+/// grad_q, of q in grad_k, of grad_o in grad_v, each in its own column. A dropped pair does not contribute to grad_v,
+/// and a row whose lse is -inf sees no key.
 bool unseen_may_reach(const Attention& problem, const Operands& x, Gradient which,
                       const std::array<std::int64_t, 4>& at);
 
@@ -33,15 +33,15 @@ class GradientReference {
   /// Whether a row of grad_q, or one of grad_k and grad_v, belongs to a sequence, so that it is written. When packed,
   /// batch is 0. Each element of the other gradients is written.
   bool is_row(Gradient which, std::int64_t batch, std::int64_t row) const;
-  /// Checks one gradient. Rows that belong to no sequence are not looked at, unless they must be 0 (zero_unused).
-  /// shares_tiles says that the result is from tensor cores, where NaN or Inf in a pair that does not see each other
-  /// may reach its column (docs/contract.md, "NaN, Inf in a pair that does not see each other").
+  /// Checks one gradient, without the rows outside of all sequences, unless they must be 0 (zero_unused). shares_tiles:
+  /// the result is from tensor cores, where NaN or Inf in a masked pair may reach its column (docs/contract.md, "NaN,
+  /// Inf in a pair that does not see each other").
   ErrorReport check(Gradient which, const Tensor& got, bool shares_tiles = false) const;
   /// The definition's result, dense and in f32.
   const Tensor& exact(Gradient which) const { return exact_.of(which); }
 
  private:
-  /// What one computation writes, dense and in f32.
+  /// The outputs of one computation, dense and in f32.
   struct Outputs {
     std::array<std::vector<float>, kGradients> memory;
     std::array<Tensor, kGradients> views{};
@@ -60,7 +60,7 @@ class GradientReference {
 
   Attention problem_;
   Operands inputs_;
-  Outputs before_;  // where gradients are added: what was there
+  Outputs before_;  // the old contents, if gradients are accumulated
   Outputs exact_, naive_;
   mutable Outputs overflowing_;  // the definition with NaN for a dS past f16; computed when first needed
   mutable Outputs vanishing_;    // the definition without probabilities that are too small; computed when first needed

@@ -62,14 +62,15 @@ float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_
   return z;
 }
 
-/// How far D may be off at one element, for Z (with swiglu the gate's) off by up to `by` and "up" by up to `up_by`.
+/// The largest change of D at one element if Z (with swiglu the gate's) changes by up to `by` and "up" by up to
+/// `up_by`.
 double moved(Activation activation, double z, double by, double up, double up_by) {
   const double right = ref::activated(activation, z) * up;
   double most = 0;
   for (const double moved_z : {z - by, z + by})
     for (const double moved_up : {up - up_by, up + up_by})
       most = std::max(most, std::abs(ref::activated(activation, moved_z) * moved_up - right));
-  return most + kSum * std::abs(right);  // and the roundings of what follows Z
+  return most + kSum * std::abs(right);  // and the roundings of the steps after Z
 }
 
 double value_at(const Tensor& x, const Index& at) {
@@ -182,7 +183,7 @@ double GemmReference::granted(Sums of) const {
     const std::size_t at = swiglu ? place / columns * 2 * columns + place % columns : place, up = at + columns;
     double by = swiglu ? moved(g.activation, z.memory[at], off_by(at), z.memory[up], off_by(up))
                        : moved(g.activation, z.memory[at], off_by(at), 1, 0);
-    // The factor of x in an activation loses its last bits below 2^-126: a GELU of -2.8e-44 came out as -3.9e-44.
+    // The factor of x in an activation loses its last bits below 2^-126: a GELU of -2.8e-44 was computed as -3.9e-44.
     const double times = swiglu ? std::max(1.0, std::abs(static_cast<double>(z.memory[up]))) : 1;
     if (g.activation != Activation::none && g.activation != Activation::relu)
       by += std::abs(z.memory[at]) * 0x1p-149 * times;

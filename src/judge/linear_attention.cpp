@@ -69,7 +69,7 @@ void LinearReference::take(const LinearOperands& given) {
     for_each_index(from.shape, [&](const Index& at) {
       exact_.memory[i].push_back(ref::load(from, ref::at(from, at[0], at[1], at[2], at[3])));
     });
-    exact_.memory[i].push_back(0);  // so that there is an address even where there is no element
+    exact_.memory[i].push_back(0);  // so that there is an address even without elements
     exact_.views[i].data = exact_.memory[i].data();
   }
 }

@@ -1,8 +1,8 @@
 // src/judge/linear_attention.hpp: judges results of linear attention by the recurrence in double. The rule is that of
 // docs/contract.md: the RMS of the error, divided by the RMS of the exact values, is at most a number for each type and
-// output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and what must
-// be finite must not be Inf or NaN. Where sums cancel, an error also passes if any computation may be off by that much,
-// which the definition works out (linear_granted.cpp).
+// output, and no element has an error of more than ten times that. Inf and NaN must be where the recurrence has them.
+// Where sums cancel, an error also passes if any computation may have it, which follows from the definition
+// (linear_granted.cpp).
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ Tensor& tensor_of(LinearOutput which, LinearOperands* x);
 /// The limit of the RMS of the error, divided by the RMS of the exact values.
 double linear_limit(DType dtype, Decay decay, LinearOutput which);
 
-/// What the comparison of one tensor found.
+/// The result of the comparison of one tensor.
 struct LinearReport {
   double error = 0;   // RMS of the error, divided by the RMS of the exact values
   double limit = 0;   // the largest error that passes
@@ -44,7 +44,7 @@ struct LinearReport {
   bool passed() const { return why.empty(); }
 };
 
-/// Whether the definition is to be computed, or the given outputs hold its result already, in f32.
+/// Whether the definition is computed, or the given outputs already hold its result, in f32.
 enum class Exact : std::uint8_t { wanted, given };
 
 class LinearReference {
@@ -52,7 +52,7 @@ class LinearReference {
   using Index = std::array<std::int64_t, 4>;
 
   /// x are operands in the host's memory. Their inputs must not change while this object lives; of their outputs only
-  /// the shapes count, except with Exact::given.
+  /// the shapes are read, except with Exact::given.
   LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x, Exact exact = Exact::wanted);
 
   bool has(LinearOutput which) const;
@@ -60,8 +60,8 @@ class LinearReference {
   bool is_row(std::int64_t row) const { return row < tokens_; }
   /// Whether axis 1 of this output counts tokens.
   bool by_token(LinearOutput which) const;
-  /// Checks one output. `chunks` says that the kernel takes tokens in chunks, so that numbers of v that are not finite
-  /// may reach earlier tokens.
+  /// Checks one output. chunks: the kernel processes tokens in chunks, so that NaN and Inf of v may reach earlier
+  /// tokens.
   LinearReport check(LinearOutput which, const Tensor& got, bool chunks) const;
   const Tensor& exact(LinearOutput which) const { return exact_.views[static_cast<std::size_t>(which)]; }
 
@@ -87,7 +87,7 @@ class LinearReference {
   bool has_infinities() const;
   bool excused(LinearOutput which, double value, double wanted, const Index& at, bool chunks) const;
 
-  // linear_granted.cpp has these: they work out what any computation in these types is granted.
+  // In linear_granted.cpp: the errors that any computation in these types is granted.
   double typical_divisor() const;
   struct DecaySums {
     std::vector<float> gradients;
@@ -100,7 +100,7 @@ class LinearReference {
   void nudge() const;
   Granted granted(LinearOutput which) const;
 
-  /// Calls f(value, wanted, place in the dense tensors, index) for each element that is to be written.
+  /// Calls f(value, wanted, place in the dense tensors, index) for each element that must be written.
   template <class F>
   void each(LinearOutput which, const Tensor& got, const F& f) const;
 

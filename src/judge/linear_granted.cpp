@@ -1,6 +1,6 @@
-// src/judge/linear_granted.cpp: how far any computation of linear attention in these types may be off where its sums
-// cancel. It is worked out from how far nudged inputs move the definition, and from the terms that the gradient of a
-// decay is summed from.
+// src/judge/linear_granted.cpp: the error that any computation of linear attention in these types may have where its
+// sums cancel. It follows from how far nudged inputs move the definition, and from the terms of the gradient of a
+// decay.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -12,9 +12,9 @@
 namespace falchion::judge {
 namespace {
 
-/// How far phi(q) . dphi(q) may be off, as a share of the root of the sum of the squares of its terms: 3.8e-6, where a
-/// gradient of q has a limit of 5e-6. On an H200 the worst of 300,000 problems in f32 was off by 2.1e-6, and the next
-/// ones by a third of that.
+/// The error granted to phi(q) . dphi(q), as a share of the root of the sum of the squares of its terms: 3.8e-6, where
+/// a gradient of q has a limit of 5e-6. On an H200 the worst of 300,000 problems in f32 had an error of 2.1e-6, and the
+/// next ones a third of that.
 constexpr double kSum = 0x1p-18;
 
 /// The logarithm of 2^-126, which is f32's smallest normal number. Below it e^g is 0 on GPUs.
@@ -22,14 +22,13 @@ constexpr double kLowestDecay = -87.33654475055310899;
 
 }  // namespace
 
-/// The RMS of scale phi(q) z over all tokens. It is the recurrence with a v that is
-/// always 1 and with z as its initial state.
+/// The RMS of scale phi(q) z over all tokens: the recurrence with v = 1 and with z as its initial state.
 double LinearReference::typical_divisor() const {
   LinearAttention a = problem_;
   a.d_v = 1;
   a.normalise = a.final_state = false;
   const auto& n = inputs_.q.shape;
-  // A row that belongs to no sequence stays NaN, and does not count.
+  // A row outside of all sequences stays NaN, and does not count.
   std::vector<float> ones{1};
   std::vector<float> o(static_cast<std::size_t>(n[0] * n[1] * a.h_v) + 1, std::numeric_limits<float>::quiet_NaN());
   LinearOperands x = inputs_;
@@ -64,10 +63,10 @@ LinearReference::DecaySums LinearReference::decay_sums() const {
   return sums;
 }
 
-/// The RMS of how far the gradient of the decay may be off because of the terms that it is summed from. Kernels that
-/// take tokens in chunks do not keep the states, so they compute the gradient of a token's decay as a sum over all
-/// later tokens. Each of these may be off by kSum of what it adds, in either direction. The gradient of a decay by head
-/// is the sum over all tokens, and each of those may also be off by its own limit.
+/// The RMS of the error of the decay's gradient from its terms. Kernels that process tokens in chunks do not keep the
+/// states, so they compute the gradient of a token's decay as a sum over all later tokens. Each of these is granted an
+/// error of kSum of its term, of either sign. The gradient of a decay by head is the sum over all tokens, and each of
+/// those is also granted its own limit.
 double LinearReference::error_of_decay() const {
   const DecaySums sums = decay_sums();
   const bool of_head = problem_.decay == Decay::head;
@@ -113,9 +112,9 @@ void LinearReference::add_movement(const Outputs& moved) const {
 /// Nudges the inputs. 16-bit numbers are nudged by a quarter of their unit, which is the mean effect of rounding them
 /// once more, as for a state or a weight that goes through a tensor core. f32 numbers are nudged by four units, the
 /// roundings of a few steps. g is nudged by one unit, and each e^g by a rounding of f32. The divisor of a normalised
-/// output is nudged as the inputs are, since a kernel rounds the weights in o but not those in its divisor.
-/// In f32 the divisor is nudged further where d_v is large: its gradient is a sum of d_v products of o and grad_o,
-/// which drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
+/// output is nudged like the inputs, since a kernel rounds the weights in o but not those in its divisor. In f32 the
+/// divisor is nudged further if d_v is large: its gradient is a sum of d_v products of o and grad_o, which drifts by
+/// about half the root of d_v roundings, and where o is nearly v nothing else is left.
 void LinearReference::nudge() const {
   const bool single = problem_.dtype == DType::f32;
   const double step = unit_at(problem_.dtype, 1) * (single ? 4 : 0.25);
@@ -139,10 +138,10 @@ void LinearReference::nudge() const {
   }
 }
 
-/// What has faded to less than 2^-126 of itself may be lost. Where it fades over many tokens, the loss is at most
+/// A number that has faded to less than 2^-126 of itself may be lost. If it fades over many tokens, the loss is at most
 /// 2^-126 of the largest value that there would be without a decay. But a single e^g below 2^-126 may already be 0.
-/// With a normaliser the number that it multiplies can be larger than any value without a decay, because without a
-/// decay o is divided by a longer sum. So that loss is computed by itself.
+/// With a normaliser its factor can be larger than any value without a decay, because without a decay o is divided by a
+/// longer sum. So that loss is computed separately.
 void LinearReference::grant_what_fades() const {
   LinearOperands x = inputs_;
   const Changed lost(x.decay, [](double g, std::uint64_t, std::uint64_t) { return g < kLowestDecay ? 2 * g : g; });

@@ -17,7 +17,7 @@ constexpr Tensor NormOperands::*kOutputs[] = {&NormOperands::y, &NormOperands::r
                                               &NormOperands::rstd};
 constexpr const char* kNames[] = {"y", "residual_out", "mean", "rstd"};
 
-/// One row of the inputs, in double and as the naive computation has it.
+/// One row of the inputs, in double and in the naive computation's f32.
 struct Row {
   const Norm& n;
   const NormOperands& x;
@@ -28,7 +28,7 @@ struct Row {
   double weight(std::int64_t j) const { return n.weight ? (n.zero_centered ? 1 : 0) + element(x.weight, j) : 1; }
   double bias(std::int64_t j) const { return n.bias ? element(x.bias, j) : 0; }
   double v(std::int64_t j) const { return ref::norm_sum(element(x.x, j), residual(j)); }
-  /// The magnitudes of which v is the sum, where it is one: what its rounding is a share of.
+  /// The magnitudes of the terms of v, if it is a sum: its rounding is relative to them.
   double terms(std::int64_t j) const { return n.residual ? std::abs(element(x.x, j)) + std::abs(residual(j)) : 0; }
   float naive_v(std::int64_t j) const { return static_cast<float>(element(x.x, j)) + static_cast<float>(residual(j)); }
 };
@@ -48,8 +48,8 @@ Moments exact_moments(const Row& row) {
   return out;
 }
 
-/// In f32, but without the bounds of its range: the numbers of the row and the root of eps are multiplied by the power
-/// of two that makes the largest of them about 1, and the mean and rstd are divided by it in double.
+/// In f32 with an unlimited exponent: the numbers of the row and the root of eps are multiplied by the power of two
+/// that brings the largest of them to about 1, and the mean and rstd are divided by it in double.
 struct NaiveMoments {
   double scale = 1;  // of the numbers whose mean and rstd these are
   float mean = 0, rstd = 0;
@@ -123,7 +123,7 @@ void NormReference::make_naive() {
     const Norm& n = problem_;
     const Moments m = exact_moments(row);
     const NaiveMoments by_naive = naive_moments(row);
-    // Beside such an eps the numbers are not multiplied, so the mean has no digits below f32's smallest number.
+    // With such an eps the numbers are not scaled, so the mean has no digits below f32's smallest number.
     const double coarse = n.kind == NormKind::layer && n.eps >= 0x1p-104F ? 0x1p-149 : 0;
     double terms = 0;
     for (std::int64_t j = 0; j < n.d; ++j) {

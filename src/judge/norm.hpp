@@ -1,8 +1,8 @@
-// src/judge/norm.hpp: judges what a norm wrote by the definition in double (rule.hpp says how), each row by itself, so
-// that rows of large numbers excuse nothing in those of small ones. The naive computation is the textbook's two passes
-// in f32, in the order of d, on numbers that are first brought to about 1: squares past the range of f32, on either
-// side, excuse nothing either. It may be lucky, so an error also passes that a few roundings of f32 can make: of the
-// sum x + residual, of the deviations and of rstd.
+// src/judge/norm.hpp: judges the outputs of a norm by the definition in double (see rule.hpp), each row separately, so
+// that rows of large numbers excuse no errors in rows of small ones. The naive computation is the textbook's two passes
+// in f32, in the order of d, on numbers that are first scaled to about 1, so that it has no overflow or underflow of
+// squares that would excuse others. Its error may be unusually small, so an error also passes that a few roundings of
+// f32 can cause: of the sum x + residual, of the deviations and of rstd.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ namespace falchion::judge {
 class NormReference {
  public:
   /// x are operands in the host's memory, in the problem's types or f32, which must not change while this object lives.
-  /// Of the outputs only the shapes count.
+  /// Of the outputs only the shapes are read.
   NormReference(const Norm& problem, const NormOperands& x);
 
-  /// got: the outputs of the problem, anywhere in the host's memory. "": each is right; else what is wrong first.
+  /// got: the outputs of the problem, anywhere in the host's memory. Returns "" if all are right, else the first error.
   std::string check(const NormOperands& got) const;
 
  private:

@@ -12,11 +12,11 @@
 
 namespace falchion::judge {
 
-/// Which elements move in the same direction: each by itself (none), the elements of a row, which is the last axis
-/// (row), or all of them, so that equal numbers stay equal (all).
+/// Which elements move in the same direction: none, those of a row, which is the last axis, or all, so that equal
+/// numbers stay equal.
 enum class Together : std::uint8_t { none, row, all };
 
-/// How far a number moves: a share of the number, and the same absolute amount for any number.
+/// The size of a move: a share of the number, plus an absolute amount.
 struct Step {
   double relative, absolute = 0;
 };
@@ -33,7 +33,7 @@ void for_each_index(const std::array<std::int64_t, 4>& shape, const F& f) {
 /// A copy of one input, dense and in f32, with changed numbers.
 class Changed {
  public:
-  /// change(x, nth element, nth row) returns what takes the place of x.
+  /// change(x, nth element, nth row) returns the replacement of x.
   template <class F>
   Changed(const Tensor& from, const F& change) {
     view_ = Tensor::dense(nullptr, DType::f32, from.shape);
@@ -57,8 +57,8 @@ class Changed {
   Tensor view_;
 };
 
-/// Each finite number is moved a step up or down. An infinity stays, because -Inf in a
-/// bias hides a key, and -Inf + Inf is NaN.
+/// Moves each finite number a step up or down. An infinity stays, because -Inf in a bias hides a key, and -Inf + Inf is
+/// NaN.
 class Nudged : public Changed {
  public:
   Nudged(const Tensor& from, Step step, Together together, std::uint64_t draw)
@@ -69,7 +69,7 @@ class Nudged : public Changed {
         }) {}
 };
 
-/// Each number is replaced by its magnitude.
+/// Replaces each number by its magnitude.
 class Magnitudes : public Changed {
  public:
   explicit Magnitudes(const Tensor& from)

@@ -14,7 +14,7 @@ constexpr int kStep = 32, kBlock = 128;
 /// The last bit that is kept where this is the largest number.
 double unit_of(double largest) { return largest > 0 ? std::ldexp(1.0, std::ilogb(largest) - 13) : 0; }
 
-/// The products of a row and a column, as they come, an instruction after the other.
+/// The products of a row and a column in their order, one instruction after the other.
 class Steps {
  public:
   void add(double product) {
@@ -47,7 +47,7 @@ class Steps {
 
   double products_[kStep] = {};
   std::int64_t count_ = 0;
-  double sum_ = 0;  // as it would be if nothing were cut off
+  double sum_ = 0;  // without truncation
   double mean_ = 0, variance_ = 0;
 };
 

@@ -2,10 +2,10 @@
 // tests. It is no part of the library. First, NaN and Inf must be where the definition has them, or where the naive
 // computation has them (0 times Inf is NaN where a probability is too small for f32). Then the largest difference from
 // the definition in double may be at most twice the naive error, plus one unit of the output type. The naive error is
-// that of the naive computation in the same types, which sums 1024 keys at a time. That one may be lucky (one query,
-// one key, few elements). So it never counts as less than how far the definition itself moves when its inputs are
-// nudged by the roundings that any computation in these types is granted, nor, for O, as less than a few roundings of
-// the magnitudes that are summed.
+// that of the naive computation in the same types, which sums 1024 keys at a time. With one query, one key or few
+// elements it may be unusually small. So it is taken as at least the change of the definition when its inputs are
+// nudged by the roundings that any computation in these types is granted, and, for O, as at least a few roundings of
+// the sum of the terms' magnitudes.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ inline double largest_of(DType dtype) {
   return std::ldexp(1 - std::ldexp(1.0, -digits), dtype == DType::f16 ? 16 : 128);
 }
 
-/// Whether the value is NaN, Inf or finite just as the definition's is. Inf is also right where the definition is
-/// finite but one unit more would be past the largest number of the type.
+/// Whether the value is NaN, Inf or finite like the definition's. Inf is also right if the definition is finite but one
+/// unit more would exceed the largest number of the type.
 inline bool same_special(DType dtype, double value, double exact) {
   if (std::isnan(exact)) return std::isnan(value);
   if (std::isinf(exact)) return value == exact;
@@ -52,10 +52,10 @@ inline bool same_special(DType dtype, double value, double exact) {
 struct ErrorReport {
   double error = 0;        // max |x - exact|
   double naive_error = 0;  // max |naive - exact|
-  double granted = 0;      // how far nudged inputs move the definition; computed only where the error needs it
+  double granted = 0;      // how far nudged inputs move the definition; computed only if the error needs it
   double unit = 0;         // the unit of the output type at the largest exact element
   bool same_specials = true;
-  std::string why{};  // where NaN, Inf or the limit was first broken; empty when it passed
+  std::string why{};  // the first violation of NaN, Inf or the limit; empty if it passed
 
   double limit() const { return 2 * std::max(naive_error, granted) + unit; }
   bool passed() const { return why.empty(); }

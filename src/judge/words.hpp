@@ -1,4 +1,4 @@
-// src/judge/words.hpp: how a judge names an element and a number.
+// src/judge/words.hpp: names of elements and numbers in the judges' messages.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// src/policy/dropout.hpp: which probabilities are dropped. Philox4x32-10 (Salmon et al., SC 2011) on (seed, offset, b,
-// h, i, j) alone decides it, so CPU, sm80, sm90 and any tile agree to the bit.
+// src/policy/dropout.hpp: which probabilities are dropped. It depends on Philox4x32-10 (Salmon et al., SC 2011) of
+// (seed, offset, b, h, i, j) alone, so CPU, sm80, sm90 and all tilings agree to the bit.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace falchion {
 
-/// Where a run lies in a larger problem, in the units of Philox's counter. A sum that does not fit 32 bits wraps round,
-/// as the numbers themselves do.
+/// The position of a run in a larger problem, in the units of Philox's counter. A sum beyond 32 bits wraps round, like
+/// the numbers themselves.
 struct DropoutOrigin {
   std::uint32_t heads = 0;            // the query heads of one sequence of the larger problem
   std::uint32_t row_of_heads = 0;     // b * heads + h of the run's first head
@@ -38,9 +38,9 @@ struct Philox {
   }
 };
 
-/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h, offset), where all count
-/// from the origin of the larger problem on, and its key is the seed, with the high 32 bits of the offset mixed in, so
-/// that all 64 bits of both count. Word j % 4 belongs to key j.
+/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h, offset), all counted from
+/// the origin of the larger problem, and its key is the seed, with the high 32 bits of the offset mixed in, so that all
+/// 64 bits of both matter. Word j % 4 belongs to key j.
 struct DropoutMask {
   Philox philox;
   std::uint32_t offset_low;

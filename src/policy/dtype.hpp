@@ -47,8 +47,8 @@ FALCHION_HD std::uint16_t f16_from_f32(float x) {
   return static_cast<std::uint16_t>(sign | rounded >> 13);
 }
 
-/// e4m3 has 4 bits of exponent, whose bias is 7, and 3 of mantissa. All 256 codes are numbers but 0x7F and 0xFF, which
-/// are NaN: there is no Inf. The largest is 448, the smallest above 0 is 2^-9.
+/// e4m3 has 4 bits of exponent with a bias of 7, and 3 bits of mantissa. The codes 0x7F and 0xFF are NaN, all others
+/// are finite. The largest number is 448, the smallest above 0 is 2^-9.
 FALCHION_HD float f32_from_e4m3(std::uint8_t x) {
   const std::uint32_t sign = std::uint32_t{x & 0x80u} << 24, magnitude = x & 0x7Fu;
   if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
@@ -57,7 +57,7 @@ FALCHION_HD float f32_from_e4m3(std::uint8_t x) {
   return std::bit_cast<float>(sign | (magnitude + (120u << 3)) << 20);
 }
 
-/// What is over 448 becomes 448, but Inf becomes NaN.
+/// Numbers over 448 become 448, but Inf becomes NaN.
 FALCHION_HD std::uint8_t e4m3_from_f32(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
@@ -71,7 +71,7 @@ FALCHION_HD std::uint8_t e4m3_from_f32(float x) {
   return static_cast<std::uint8_t>(sign | rounded >> 20);
 }
 
-/// Rounds to nearest even, and to -128 or 127 what is beyond them; NaN becomes 0.
+/// Rounds to nearest even, clamped to -128 and 127; NaN becomes 0.
 FALCHION_HD std::int8_t i8_from_f32(float x) {
   if (!(x >= -128.f)) return x < -128.f ? -128 : 0;
   if (x >= 127.f) return 127;

@@ -9,7 +9,7 @@
 namespace falchion {
 
 /// s = softcap(scale * dot) - slope * |distance|, where distance = i + shift - j. The caller adds the bias. The mask
-/// comes after this, because a softcap after the mask would make -softcap of -inf.
+/// comes after this, because softcap would turn -inf into -softcap.
 template <class T>
 struct ScoreMod {
   T scale, softcap;  // a softcap of 0 is off

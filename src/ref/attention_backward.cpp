@@ -1,5 +1,5 @@
 // src/ref/attention_backward.cpp: the definition of the gradients of attention. It is naive on purpose: each output is
-// computed by itself, and every probability is computed anew for each of them.
+// computed separately, with every probability recomputed for it.
 #include "ref/attention_backward.hpp"
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace falchion::ref {
 namespace {
 
-/// What one pair of a query and a key adds to the gradients.
+/// The contributions of one pair of a query and a key to the gradients.
 template <class Real>
 struct Pair {
-  Real p = 0;   // r P, rounded: what grad_v has of grad_o
+  Real p = 0;   // r P, rounded: the factor of grad_o in grad_v
   Real g = 0;   // the gradient of the score
-  Real ds = 0;  // the gradient of scale q . k, rounded: what grad_q has of k, and grad_k of q
+  Real ds = 0;  // the gradient of scale q . k, rounded: the factor of k in grad_q, and of q in grad_k
 };
 
 /// One query row of the backward pass.
@@ -51,14 +51,14 @@ struct GradientRow : Query<Real> {
       sums[e] += term(factor * static_cast<Real>(ref::load(x.k, offset + at(x.k, 3, e))));
   }
   bool counts() const { return lse != -std::numeric_limits<Real>::infinity(); }
-  /// Does the row see the key, so that the pair has gradients at all?
+  /// Whether the row sees the key, so that the pair has gradients at all.
   bool has(std::int64_t j) const { return counts() && this->sees(j); }
 
   Pair<Real> pair(std::int64_t j) const {
     const Real dot = this->dot(j), exact = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
     const Real p = exact < static_cast<Real>(rounding.least_p) ? 0 : exact;
     const Real grad_p =
-        kept == 0 ? 0 : kept * this->dot(grad_o, x.v, j, a.d_v, 4);  // whatever V of a dropped key holds
+        kept == 0 ? 0 : kept * this->dot(grad_o, x.v, j, a.d_v, 4);  // also if V of a dropped key is NaN
     const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = softcap_slope(dot, j);
     Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d) * slope;
     if (std::abs(of_ds) > static_cast<Real>(rounding.most_ds)) of_ds = std::numeric_limits<Real>::quiet_NaN();
@@ -66,7 +66,7 @@ struct GradientRow : Query<Real> {
             .g = p * (grad_p - d),
             .ds = moved(static_cast<Real>(round_as(rounding.ds, of_ds)), 1, j)};
   }
-  /// A term of a sum, as the sum has it.
+  /// A term of a sum, or its magnitude if the rounding asks for magnitudes.
   Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }
 
  private:
@@ -77,7 +77,7 @@ struct GradientRow : Query<Real> {
     if (slope < static_cast<Real>(rounding.least_slope)) return 0;
     return slope + static_cast<Real>(sign_of(2, j) * rounding.slope_step);
   }
-  /// One of the two numbers of a pair, moved a step up or down where that is asked for.
+  /// One of the two numbers of a pair, moved a step up or down if the rounding says so.
   Real moved(Real number, std::uint64_t which, std::int64_t j) const {
     if (rounding.step == 0) return number;
     const double sign = sign_of(which, j);
@@ -157,7 +157,7 @@ class Gradients {
     }
   }
 
-  /// Each element of grad_bias is the sum over those axes on which it has one element for all.
+  /// Each element of grad_bias is the sum over the axes on which it is broadcast.
   void find_grad_bias() const {
     const Tensor& to = x.grad_bias;
     for (std::int64_t b = 0; b < to.shape[0]; ++b)

@@ -1,6 +1,6 @@
-// src/ref/attention_forward.cpp: the definition of attention. It says what is computed;
-// cpu/attention_forward/kernel.hpp and sm90/attention_forward/kernel.cuh say how. It is naive on purpose: it makes two
-// passes over the keys and asks mask.keep for each key, so that no bug of the tiled kernels can hide here.
+// src/ref/attention_forward.cpp: the definition of attention. cpu/attention_forward/kernel.hpp and
+// sm90/attention_forward/kernel.cuh compute the same fast. It is naive on purpose: it makes two passes over the keys
+// and calls mask.keep for each key, so that it shares no bug with the tiled kernels.
 #include "ref/attention_forward.hpp"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace falchion::ref {
 namespace {
 
-/// l and O of one query. A sum of f32 over many keys drifts with the root of their number, or with the number itself
-/// where the terms are equal. No path may be as bad as that, so the naive computation, which others are compared with,
-/// sums 1024 keys at a time, and those sums in double.
+/// l and O of one query. A sum of f32 over many keys drifts with the root of their number, or with the number itself if
+/// the terms are equal. No path may be as bad as that, so the naive computation, the yardstick for the others, sums
+/// 1024 keys at a time, and those sums in double.
 template <class Real>
 struct Sums {
   static constexpr std::int64_t kBlock = 1024;
@@ -52,7 +52,7 @@ void attend(const Query<Real>& query) {
 
   Sums<Real> sums;
   for (std::int64_t j = 0; j < s_k && !empty; ++j) {
-    if (!query.sees(j)) continue;  // skipped and not multiplied by 0, so NaN in V of a masked key has no effect
+    if (!query.sees(j)) continue;  // skipped, not multiplied by 0: NaN in V of a masked key has no effect
     const Real p = std::exp(query.score(j) - m);
     sums.block_l += p;
     if (const Real kept = query.kept(j); kept != 0) {

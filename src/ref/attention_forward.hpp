@@ -8,19 +8,19 @@
 
 namespace falchion::ref {
 
-/// What is rounded, as a fast kernel would round it. The default rounds only O, when it is stored into its tensor.
+/// The roundings of a fast kernel. The default rounds only O, when it is stored into its tensor.
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded to this before P V (the sum l is not); f32: not rounded
-  DType o = DType::f32;  // O, or the gradients, are rounded to this, where the tensor that they go to is wider
+  DType o = DType::f32;  // O, or the gradients, are rounded to this, if their tensor is wider
   double least_p = 0;    // exp(s - m) below this counts as 0 in P V; in the backward pass exp(s - lse), everywhere
-  bool single_precision = false;  // all arithmetic is f32: the naive computation that others are compared with
+  bool single_precision = false;  // all arithmetic is f32: the naive computation, the yardstick for others
   double sum_step = 0;     // each dot product is moved by this share of the root of the sum of the squares of its sums
                            // so far, of which every fourth counts
   std::uint64_t draw = 0;  // which of the numbers that are moved go up
 
   // These are for the backward pass alone.
   DType ds = DType::f32;   // the gradient of scale q.k is rounded to this before its products with q and k
-  bool p_in_ds = false;    // that gradient is made of the rounded P, by a kernel that keeps no other
+  bool p_in_ds = false;    // that gradient is computed from the rounded P, as by a kernel that keeps no other
   double step = 0;         // each P and each gradient of scale q.k is moved by this share of itself, up or down,
   double least_step = 0;   // and by this amount
   double slope_step = 0;   // the derivative of the softcap, from 0 to 1, is moved by this amount
@@ -31,8 +31,8 @@ struct Rounding {
 
 /// Computes O = softmax(S) V in double in the plainest way: for each query it finds the largest score and then makes
 /// the weighted sum. problem and operands must be valid (src/api/validate.hpp), except that o may also be f32, for a
-/// reference that is not rounded. Lengths are clamped into the tensors, whatever they are. It allocates nothing, throws
-/// nothing and runs on one thread.
+/// reference that is not rounded. Lengths are clamped into the tensors. It allocates nothing, throws nothing and runs
+/// on one thread.
 void attention_forward(const Attention& problem, const Operands& operands, Rounding rounding) noexcept;
 
 }  // namespace falchion::ref

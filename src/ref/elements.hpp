@@ -1,4 +1,4 @@
-// src/ref/elements.hpp: reads and writes one element of a tensor, and says where one sequence lies in it. The
+// src/ref/elements.hpp: reads and writes one element of a tensor, and finds the rows of a sequence in it. The
 // definitions share it, and it is naive on purpose.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace falchion::ref {
 
-/// The offset of index i on an axis that may be broadcast: where the extent is 1, its only element serves every index.
+/// The offset of index i on an axis that may be broadcast: if the extent is 1, its only element is used for every
+/// index.
 inline std::int64_t at(const Tensor& x, int axis, std::int64_t i) {
   return x.shape[axis] == 1 ? 0 : i * x.stride[axis];
 }
@@ -40,14 +41,14 @@ inline void store(const Tensor& x, std::int64_t offset, double value) {
   if (x.dtype == DType::bf16) static_cast<std::uint16_t*>(x.data)[offset] = bf16_from_f32(single);
 }
 
-/// Where one sequence lies: rows [begin, begin + length) of batch entry `batch`.
+/// One sequence: rows [begin, begin + length) of batch entry `batch`.
 struct Rows {
   std::int64_t batch, begin, length;
-  std::int64_t first = 0;  // how many rows before them do not count, where padding is on the left
+  std::int64_t first = 0;  // rows of padding before them, where padding is on the left
 };
 
-/// Each pointer may be null. `cu` says where the packed sequences start, `used` gives the used lengths, and `first` the
-/// first rows that count. `capacity` is the number of rows of one batch entry or, when packed, of all of them.
+/// Each pointer may be null. `cu` holds the starts of packed sequences, `used` the used lengths, and `first` the first
+/// rows that count. `capacity` is the number of rows of one batch entry or, when packed, of all of them.
 inline Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* used, std::int64_t capacity,
                     const std::int32_t* first = nullptr) {
   Rows rows{b, 0, capacity};

@@ -12,17 +12,17 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/// What a product of row `i` of A and row `column` of B is worth. Where there is no product, no scale is read.
+/// The scale of the product of row `i` of A and row `column` of B. Without products no scale is read.
 double scale_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
   if (g.scaling == Scaling::none || g.alpha == 0 || g.k == 0) return 1;
   return static_cast<double>(load(x.scale_a, at(x.scale_a, b, i, 0, 0))) *
          load(x.scale_b, at(x.scale_b, b, column, 0, 0));
 }
 
-/// Column `column` of A's row: the sum over k in order, and what is added to it. With swiglu columns n to 2 n are those
-/// of "up".
+/// Z at (i, column): alpha times the sum over k in order, plus beta C and the biases. With swiglu columns n to 2 n are
+/// those of "up".
 double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
-  double z = 0;
+  double z = 0;  // Z = alpha A B^T + beta C + bias
   const std::int64_t k2 = g.alpha != 0 ? x.a.shape[2] : 0, k1 = x.a.shape[3];
   for (std::int64_t k = 0; k < k2; ++k)
     for (std::int64_t l = 0; l < k1; ++l)
@@ -40,7 +40,7 @@ double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i
 double activated(Activation activation, double x) {
   switch (activation) {
     case Activation::none: return x;
-    case Activation::relu: return x < 0 ? 0 : x;  // NaN stays
+    case Activation::relu: return x < 0 ? 0 : x;  // keeps NaN
     case Activation::gelu_tanh: return x * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
     case Activation::gelu_erf: return x * std::erfc(-x / std::numbers::sqrt2) / 2;
     case Activation::silu:
@@ -54,9 +54,9 @@ void gemm(const Gemm& g, const GemmOperands& x) noexcept {
   for (std::int64_t b = 0; b < g.batch; ++b)
     for (std::int64_t i = 0; i < g.m; ++i)
       for (std::int64_t j = 0; j < g.n; ++j) {
-        double d = activated(g.activation, z_of(g, x, b, i, j));
-        if (g.activation == Activation::swiglu) d *= z_of(g, x, b, i, g.n + j);
-        if (g.residual) d += load(x.residual, at(x.residual, b, i, j / n1, j % n1));
+        double d = activated(g.activation, z_of(g, x, b, i, j));                      // activation(Z)
+        if (g.activation == Activation::swiglu) d *= z_of(g, x, b, i, g.n + j);       // the gate times "up"
+        if (g.residual) d += load(x.residual, at(x.residual, b, i, j / n1, j % n1));  // + R
         store(x.d, at(x.d, b, i, j / n1, j % n1), d);
       }
 }

@@ -1,8 +1,8 @@
 // src/ref/linear_attention.cpp: the definition of causal linear attention, forward and backward. It is naive on
-// purpose: it has no chunks and takes one token after the other. It takes one column of the state after the other,
-// since columns do not depend on each other:
+// purpose: without chunks, one token after the other, and one column of the state after the other, since columns are
+// independent:
 //   S_j[:, m] = e^(g_j) S_(j-1)[:, m] + phi(k_j) v_j[m],    u_j[m] = scale phi(q_j)^T S_j[:, m].
-// The normaliser's z is computed as one more column, m = d_v, whose v is always 1.
+// The normaliser's z is computed as an extra column, m = d_v, whose v is always 1.
 #include "ref/linear_attention.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr int kMaxHeadDim = 256;
 /// The most tokens that one sequence can have here.
 std::int64_t capacity(const LinearAttention& a) { return a.packed ? a.b * a.s : a.s; }
 
-/// Cuts the workspace into slices. With a null base it only counts.
+/// Cuts the workspace into slices. With a null base it only counts bytes.
 struct Slices {
   double* base;
   std::int64_t used = 0;
@@ -29,8 +29,8 @@ struct Slices {
   }
 };
 
-/// The slices of the workspace. Axis n counts tokens in the order of the recurrence. Those after the first line are
-/// only for the backward pass.
+/// The slices of the workspace. Axis n counts tokens in the order of the recurrence. All but the first line are only
+/// for the backward pass.
 struct Memory {
   double *q, *k, *decay;          // phi(q), phi(k) (n, d_qk); e^g (n)
   double *states, *z, *dz;        // one column of S_(-1), S_0, ... (n + 1, d_qk); the divisor and its gradient (n)
@@ -80,7 +80,7 @@ struct Head {
   double phi(double t) const { return a.feature_map == FeatureMap::identity ? t : t > 0 ? t + 1 : std::exp(t); }
   double slope(double t) const { return a.feature_map == FeatureMap::identity || t > 0 ? 1 : std::exp(t); }
 
-  /// Element e of column m of a state, or of z where m = d_v. It is 0 where the state is absent.
+  /// Element e of column m of a state, or of z if m = d_v. It is 0 if the state is absent.
   double state(const Tensor& s, const Tensor& z, std::int64_t e, std::int64_t m, bool there) const {
     if (!there) return 0;
     return m == a.d_v ? load(z, at(z, b, h, e, 0)) : load(s, at(s, b, h, e, m));
@@ -115,8 +115,8 @@ struct Column {
     const double decay = head.memory.decay[j], v = head.v(j, m);
     double u = 0;
     for (std::int64_t e = 0; e < head.a.d_qk; ++e) {
-      s[e] = decay * s[e] + head.k(j)[e] * v;
-      u += head.q(j)[e] * s[e];
+      s[e] = decay * s[e] + head.k(j)[e] * v;  // S_j = e^(g_j) S_(j-1) + k_j v_j^T
+      u += head.q(j)[e] * s[e];                // u_j = scale q_j^T S_j
     }
     return head.scale * u;
   }
@@ -124,7 +124,7 @@ struct Column {
 
 void forward(const Head& head) {
   const LinearAttention& a = head.a;
-  // z comes last: where it is updated in place, every other column has read it by then.
+  // z comes last: if it is updated in place, every other column has read it by then.
   for (std::int64_t m = 0; m < head.columns(); ++m) {
     Column column(head, m), z(head, a.normalise ? a.d_v : m);
     for (std::int64_t j = 0; j < head.tokens(); ++j) {
@@ -147,8 +147,8 @@ double gradient_of_u(const Head& head, std::int64_t j, std::int64_t m) {
 double square(double x) { return x * x; }
 
 /// The sum of the squares of token j's terms in column m. Its q has the terms du phi(q) e^g S_(j-1), and its k has the
-/// terms r phi(k) v, where r = dL/dS_j comes from later tokens alone. For the last token, the final state takes the
-/// place of its k.
+/// terms r phi(k) v, where r = dL/dS_j comes from later tokens alone. For the last token, the final state replaces its
+/// k.
 double decay_terms(const Head& head, std::int64_t j, std::int64_t m, double du, const double* r) {
   const double* before = head.memory.states + j * head.a.d_qk;
   const double decay = head.memory.decay[j];
@@ -179,12 +179,12 @@ void backward_column(const Head& head, std::int64_t m) {
     if (memory.terms != nullptr)
       memory.terms[(head.rows.batch * x.q.shape[1] + head.row(j)) * a.h_v + head.h] += decay_terms(head, j, m, du, r);
     for (std::int64_t e = 0; e < a.d_qk; ++e) {
-      memory.dq[j * a.d_qk + e] += du * after[e];
-      r[e] += du * head.q(j)[e];
-      memory.dk[j * a.d_qk + e] += r[e] * v;
-      dv += r[e] * head.k(j)[e];
-      r[e] *= decay;
-      dg += r[e] * before[e];
+      memory.dq[j * a.d_qk + e] += du * after[e];  // dq_j += S_j du_j
+      r[e] += du * head.q(j)[e];                   // R += q_j du_j^T
+      memory.dk[j * a.d_qk + e] += r[e] * v;       // dk_j += R v_j
+      dv += r[e] * head.k(j)[e];                   // dv_j = R^T k_j
+      r[e] *= decay;                               // R of token j - 1
+      dg += r[e] * before[e];                      // dg_j += <R, S_(j-1)>
     }
     memory.dg[j] += dg;
     if (m < a.d_v) head.put(x.grad_v, j, head.h, m, dv);

@@ -12,8 +12,8 @@ std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass
 
 /// Computes the recurrence of falchion/linear_attention.hpp in double, token by token (Katharopoulos et al. 2020,
 /// arXiv:2006.16236, equations 16 to 20). problem and operands must be valid (src/api/validate.hpp), except that o may
-/// also be f32, for a reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and
-/// packed ones to b * s rows in all. It allocates nothing, throws nothing and runs on one thread.
+/// also be f32, for a reference that is not rounded. Lengths are clamped into the tensors, and packed ones to b * s
+/// rows in all. It allocates nothing, throws nothing and runs on one thread.
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 
 /// Computes its gradients by the chain rule on the recurrence, backwards token by token, with every state
@@ -21,7 +21,7 @@ void linear_attention_forward(const LinearAttention& problem, const LinearOperan
 /// tell the judge how exact the gradient of a decay can be: chunked kernels do not keep the states, and
 /// sum that gradient from the last token on,
 ///   dg_t = sum over j >= t of phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j), without a token's own contribution.
-/// To decay_terms of token j the sum of the squares of the products that it adds is added.
+/// decay_terms of token j gets the sum of the squares of the products that the token adds.
 void linear_attention_backward(const LinearAttention& problem, const LinearOperands& operands, void* workspace,
                                double* decay_terms = nullptr) noexcept;
 

@@ -37,7 +37,7 @@ void norm_row(const Row& row) {
   if (n.mean) store(x.mean, place(x.mean, 0), mean);
   if (n.rstd) store(x.rstd, place(x.rstd, 0), rstd);
   for (std::int64_t j = 0; j < n.d; ++j) {
-    const double v = row.v(j);  // y and residual_out may lie where it came from
+    const double v = row.v(j);  // y and residual_out may overwrite it
     double y = (v - mean) * rstd;
     if (n.weight) y *= (n.zero_centered ? 1 : 0) + row.element(x.weight, j);
     if (n.bias) y += row.element(x.bias, j);

@@ -7,7 +7,7 @@
 
 namespace falchion::ref {
 
-/// x + residual, two numbers of f32. Every path has this sum in f32, so one past its range is an infinity.
+/// x + residual, two numbers of f32. Every path computes this sum in f32, so a sum past its range is an infinity.
 inline double norm_sum(double x, double residual) {
   const auto single = static_cast<float>(x + residual);
   return std::isinf(single) ? double{single} : x + residual;

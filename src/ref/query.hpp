@@ -1,5 +1,5 @@
-// src/ref/query.hpp: one query row of the definition of attention, with everything that its scores depend on. The
-// forward and the backward pass share it.
+// src/ref/query.hpp: one query row of the definition of attention, with all inputs of its scores. The forward and the
+// backward pass share it.
 #pragma once
 
 #include <cmath>
@@ -35,7 +35,7 @@ inline Rows keys_of(const Operands& x, std::int64_t b) {
   return rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
 }
 
-/// One query row with everything that its scores depend on.
+/// One query row with all inputs of its scores.
 template <class Real>
 struct Query {
   const Attention& a;
@@ -82,7 +82,7 @@ struct Query {
   }
   /// q_i . k_j
   Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3); }
-  /// The dot product of a row of this query and row j of k or v. `which` names its sign, where it is moved.
+  /// The dot product of a row of this query and row j of k or v. which: the number of its sign, if it is moved.
   Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
     const std::int64_t offset = at(of, k_rows.batch, k_rows.begin + j, h_kv(), 0);
     Real sum = 0;
@@ -105,7 +105,7 @@ struct Query {
     const Real s = mod.apply(dot, distance(j));
     return a.bias ? s + static_cast<Real>(load(x.bias, at(x.bias, b, h, i, column(j)))) : s;
   }
-  /// The factor that dropout multiplies key j's probability by: 0 or 1 / (1 - p).
+  /// The factor of key j's probability from dropout: 0 or 1 / (1 - p).
   Real kept(std::int64_t j) const {
     if (!(a.dropout > 0)) return 1;
     return dropout.keep(b, h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;

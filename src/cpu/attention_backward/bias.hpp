@@ -1,15 +1,15 @@
-// src/cpu/attention_backward/bias.hpp: grad_bias, which is G, summed over the axes on which it has one element. Where
-// nothing is summed, each pair of a query and a key belongs to one item, which stores its G. Otherwise a pass of its
-// own follows: a task owns some elements and computes G anew for all that is summed into them, always in the same
-// order. So nothing is added by two workers, and no workspace grows with s_q * s_k. The sums are in double: in f32 one
-// of 114,000 terms was off by 2.3 times the limit.
+// src/cpu/attention_backward/bias.hpp: grad_bias, which is G, summed over the axes of length 1. If no axis is summed,
+// each pair of a query and a key belongs to one item, which stores its G. Otherwise a separate pass follows: a task
+// owns some elements and computes G again for all pairs that are summed into them, always in the same order. So no
+// element is added by two workers, and no workspace grows with s_q * s_k. The sums are in double: in f32 one of 114,000
+// terms had an error of 2.3 times the limit.
 #pragma once
 
 #include "cpu/attention_backward/scores.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// The axes (b, h, s_q, s_k) of grad_bias. One of a single element is not summed, whatever it stands for.
+/// The axes (b, h, s_q, s_k) of grad_bias. An axis is summed if grad_bias has length 1 there and the problem has more.
 struct BiasAxes {
   std::int64_t extent[4];
   bool summed[4], any;
@@ -27,7 +27,7 @@ FALCHION_INLINE float* bias_gradient(const AttentionBackwardArgs& a, std::int64_
   return static_cast<float*>(a.grad_bias.data) + b * stride[0] + h * stride[1] + i * stride[2] + column * stride[3];
 }
 
-/// Where nothing is summed: makes all of grad_bias 0, because items write only the pairs that they visit.
+/// If no axis is summed: clears all of grad_bias, because items write only the pairs that they visit.
 FALCHION_INLINE void clear_bias_gradient(const AttentionBackwardArgs& a) {
   for_each_task(a, a.b * a.h_q, [&](std::byte*, std::int64_t task) {
     for (std::int64_t i = 0; i < a.s_q; ++i) {
@@ -35,7 +35,7 @@ FALCHION_INLINE void clear_bias_gradient(const AttentionBackwardArgs& a) {
     }
   });
 }
-/// Where nothing is summed: adds G (keys, kM) of a chunk.
+/// If no axis is summed: adds G (keys, kM) of a chunk.
 FALCHION_INLINE void add_bias_gradient(const AttentionBackwardArgs& a, const GradientTile& t, const KeySpan& keys,
                                        const float* G) {
   for (int i = 0; i < t.count; ++i) {
@@ -46,7 +46,7 @@ FALCHION_INLINE void add_bias_gradient(const AttentionBackwardArgs& a, const Gra
   }
 }
 
-/// One worker of the pass for what is summed.
+/// One worker of the pass for summed axes.
 template <class T, class Engine>
 class BiasWorker : public BackwardScores<T, Engine> {
   using Base = BackwardScores<T, Engine>;
@@ -83,7 +83,7 @@ class BiasWorker : public BackwardScores<T, Engine> {
   }
 
  private:
-  /// Queries that a task owns: as few as fill whole tiles, since the query heads of a group lie in one tile.
+  /// The queries that a task owns: as few as fill whole tiles, since the query heads of a group lie in one tile.
   static std::int64_t owned_queries(std::int64_t g) {
     std::int64_t queries = kM;
     while (queries % 2 == 0 && g % 2 == 0 && g > 0) {
@@ -103,7 +103,7 @@ class BiasWorker : public BackwardScores<T, Engine> {
     return axes.summed[3] ? 1 : ceil_div(axes.extent[3], a.keys);
   }
 
-  /// Adds what one K/V head of one sequence has of the task's elements.
+  /// Adds the G of one K/V head of one sequence to the task's elements.
   void add_head(const BiasAxes& axes, std::int64_t b, std::int64_t hk) {
     const BackwardItem item = BackwardItem::of(a_, shared_, b, hk);
     const Range tiles = axes.summed[2]
@@ -130,7 +130,7 @@ class BiasWorker : public BackwardScores<T, Engine> {
     }
   }
   void add_chunk(const GradientTile& t, const KeySpan& keys) {
-    // With left padding a block may end before the keys do, and before its last 32 are full.
+    // With left padding a block may end before the keys do, and its last 32 may be incomplete.
     const std::int64_t from = keys.key0 + keys.begin, past = keys.key0 + min(keys.stop, block_.count);
     for (int i = 0; i < t.count; ++i) {
       const std::int64_t head = heads_ == 1 ? 0 : t.head(i) % g_, row = rows_ == 1 ? 0 : t.query(i) - first_row_;
@@ -155,7 +155,7 @@ class BiasWorker : public BackwardScores<T, Engine> {
   const std::int64_t g_, queries_;
   float *s_, *dp_;
   double* sums_ = nullptr;                                                              // (heads_, rows_, columns_)
-  std::int64_t heads_ = 0, rows_ = 0, columns_ = 0, first_row_ = 0, first_column_ = 0;  // what the task owns
+  std::int64_t heads_ = 0, rows_ = 0, columns_ = 0, first_row_ = 0, first_column_ = 0;  // the elements of the task
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,6 +1,6 @@
-// src/cpu/attention_backward/items.hpp: who computes what in the backward pass, and what the workers share. An item is
-// one K/V head of one sequence with one part of its keys, and all query rows that see them. So its grad_k and grad_v
-// are its own, and its grad_q is a sum of its part.
+// src/cpu/attention_backward/items.hpp: the work items of the backward pass, and the memory that the workers share. An
+// item is one K/V head of one sequence with one part of its keys, and all query rows that see them. So it alone writes
+// its grad_k and grad_v, and its grad_q is a sum over its part of the keys.
 #pragma once
 
 #include "args/cpu_attention_backward_args.hpp"
@@ -20,11 +20,11 @@ FALCHION_INLINE std::int64_t longest_rows(const AttentionCall& a) {
   return longest * group_of(a);
 }
 
-/// What all workers read and write, cut out of AttentionBackwardArgs::shared. Each row of a K/V head has a lane of a
-/// tile there, at the same place in each of these arrays.
+/// The memory that all workers read and write, cut out of AttentionBackwardArgs::shared. Each row of a K/V head has a
+/// lane of a tile there, at the same place in each of these arrays.
 struct SharedRows {
   float *lse = nullptr, *d = nullptr;  // (tiles, kM)
-  float* slopes = nullptr;             // (parts, tiles, kM): the sums of grad_alibi, where it is wanted
+  float* slopes = nullptr;             // (parts, tiles, kM): the sums of grad_alibi, if it is requested
   float* grad_q = nullptr;             // (parts, tiles, query_rows, kM), or null where each worker has its own
   std::int64_t tiles = 0, tiles_of_head = 0, grad_q_floats = 0;
 
@@ -80,7 +80,7 @@ struct BackwardItem {
   }
 };
 
-/// The items of a problem. All parts of a head follow each other.
+/// The items of a problem. All parts of a head are adjacent.
 class BackwardList {
  public:
   BackwardList(const AttentionBackwardArgs& a, const SharedRows& shared) : a_(a), shared_(shared) {

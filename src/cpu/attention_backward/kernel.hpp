@@ -1,7 +1,7 @@
-// src/cpu/attention_backward/kernel.hpp: softmax attention, backward, on the CPU. src/ref/attention_backward.hpp says
-// what is computed; this file says how, step by step. P is made anew from the scores and the lse of the forward pass.
-// Lanes are query rows, as in the forward pass. Keys are the outer loop and queries the inner one, so grad_k and grad_v
-// of a block of keys are summed in L2 and stored once, and grad_q is summed over the blocks in f32.
+// src/cpu/attention_backward/kernel.hpp: softmax attention, backward, on the CPU. src/ref/attention_backward.hpp
+// defines the result; this file gives the order of the steps. P is recomputed from the scores and the lse of the
+// forward pass. Lanes are query rows, as in the forward pass. Keys are the outer loop and queries the inner one, so
+// grad_k and grad_v of a block of keys are summed in L2 and stored once, and grad_q is summed over the blocks in f32.
 // docs/design/cpu_backward.md gives the reasons and the measurements.
 #pragma once
 
@@ -54,7 +54,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
   }
 
  private:
-  /// The operands of a step's products, as the engine asks for them.
+  /// The operands of a step's products, in the engine's interface.
   struct Buffers {
     const BackwardWorker& w;
     FALCHION_INLINE float* P(int slot, std::int64_t key) const { return w.place(w.s_, slot, key); }
@@ -86,7 +86,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
     if (a_.wants_alibi) clear(slopes(item, 0), kM);
   }
 
-  /// All that the rows of up to kGroup tiles have to do with the block of keys.
+  /// All work of the rows of up to kGroup tiles with the block of keys.
   void run_group(const BackwardItem& item, std::int64_t first) {
     const int count = static_cast<int>(min(kGroup, item.tiles - first));
     first_tile_ = first;
@@ -152,8 +152,8 @@ class BackwardWorker : public BackwardScores<T, Engine> {
   const std::int64_t step_keys_;  // the most keys of a step
   const bool stores_bias_;        // each pair's G is an element of grad_bias
   float *s_, *dp_, *rows_;        // S, then P, and dP, then dS: (kGroup, step_keys_, kM)
-  bool keep_ = true;              // P and dS of a step stay in these places; else each chunk takes the same one
-  float* grad_q_ = nullptr;       // dQ^T of all rows of the item, where the worker has a place of its own for it
+  bool keep_ = true;              // P and dS of a step stay in these places; else all chunks reuse one
+  float* grad_q_ = nullptr;       // dQ^T of all rows of the item, if the worker has its own
   QuerySegments segments_;        // f32
   GradientTile tile_[kGroup];
   const BackwardItem* item_ = nullptr;
@@ -210,7 +210,7 @@ template <class T>
 constexpr AttentionBackwardKernel attention_backward_kernel() {
 #if FALCHION_AMX
   using Kernel = Backward<T, AmxGradients<T>>;
-  constexpr int keys = kParts<T> == 1 ? 512 : 256;  // three parts of K and V take three times the room in L2
+  constexpr int keys = kParts<T> == 1 ? 512 : 256;  // three parts of K and V take three times the space in L2
 #else
   using Kernel = Backward<T, SimdGradients<T>>;
   constexpr int keys = 256;

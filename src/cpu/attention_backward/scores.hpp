@@ -35,14 +35,14 @@ class BackwardScores {
     return {max(0, t.visible.begin - block_.key0) / 32 * 32,
             round_up(min(block_.count, max(0, t.visible.end - block_.key0)), 32)};
   }
-  /// Does some row of the tile not see some key of [begin, stop)?
+  /// Whether some key of [begin, stop) is masked for some row of the tile.
   bool is_masked(const GradientTile& t, std::int64_t begin, std::int64_t stop) const {
     return t.partial || a_.bias.data != nullptr || a_.mask.data != nullptr || block_.key0 + begin < t.unmasked.begin ||
            block_.key0 + stop > t.unmasked.end;
   }
 
-  /// Makes P and dS (keys, kM) of a chunk of the block, in the places S and dP, and G where it is needed.
-  /// keep: are P and dS read there afterwards?
+  /// Computes P and dS (keys, kM) of a chunk of the block, in the memory of S and dP, and G if it is needed. keep:
+  /// whether P and dS are read there afterwards.
   void weigh(int slot, const GradientTile& t, const KeySpan& keys, bool keep, float* S, float* dP) {
     const int n = keys.count();
     const bool masked = is_masked(t, keys.begin, keys.stop);
@@ -72,7 +72,7 @@ class BackwardScores {
   const AttentionBackwardArgs& a_;
   const SharedRows& shared_;
   Engine engine_;
-  const bool general_;  // there is more to a score than its scale and the band, or G is needed
+  const bool general_;  // the score is more than scale and band, or G is needed
   const DropoutMask dropout_;
   ChunkTensors x_;
   KeyBlock block_;

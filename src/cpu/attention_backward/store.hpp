@@ -1,5 +1,5 @@
-// src/cpu/attention_backward/store.hpp: what comes before and after the items of the backward pass: the statistics of
-// the rows, the sums over many queries, the gradients that are stored, and those that are 0.
+// src/cpu/attention_backward/store.hpp: the steps before and after the items of the backward pass: the statistics of
+// the rows, the sums over many queries, and the stores of gradients, also of those that are 0.
 #pragma once
 
 #include "cpu/attention_backward/items.hpp"
@@ -22,7 +22,7 @@ FALCHION_INLINE void store_gradient(const AttentionBackwardCall& a, void* to, co
   }
 }
 
-/// Where an element of a gradient of q, k or v lies, whose axes are (b, s, h, d).
+/// The address of an element of a gradient of q, k or v, whose axes are (b, s, h, d).
 template <class T>
 FALCHION_INLINE void* gradient_at(const AttentionBackwardCall& a, const View& x, std::int64_t b, std::int64_t s,
                                   std::int64_t h) {
@@ -30,7 +30,7 @@ FALCHION_INLINE void* gradient_at(const AttentionBackwardCall& a, const View& x,
   return static_cast<std::byte*>(x.data) + (b * x.stride[0] + s * x.stride[1] + h * x.stride[2]) * size;
 }
 
-/// Room for one tile of grad_q on its way from dQ^T into rows, and for two rows of the statistics.
+/// Space for one tile of grad_q while dQ^T is transposed into rows, and for two rows of the statistics.
 FALCHION_INLINE std::int64_t row_floats(const AttentionBackwardArgs& a) {
   return max(16 * round_up(a.d_qk, 16), 2 * round_up(a.d_v, 16));
 }
@@ -49,16 +49,17 @@ void store_grad_q(const AttentionBackwardArgs& a, const TileRows& t, const float
   }
 }
 
-/// What grad_k and grad_v of a block of keys in f32 held before the last kQueries query rows. Each addition to a
-/// running sum rounds at the size of the sum, so over 30,000 rows grad_k drifted by 9e-7 of its largest element, four
-/// times as far as torch's. The sums of the forward pass (attention_forward/segments.hpp) are added with a correction.
-/// Here there are fewer segments, and each one costs two passes over sums that have left the L2 cache.
+/// The sums of grad_k and grad_v of a block of keys in f32, over the segments of kQueries query rows that are done.
+/// Each addition to a running sum rounds at the magnitude of the sum, so over 30,000 rows grad_k drifted by 9e-7 of its
+/// largest element, four times as far as torch's. The forward pass (attention_forward/segments.hpp) adds its sums with
+/// a correction. Here there are fewer segments, and each correction would cost two passes over sums that have left the
+/// L2 cache.
 class QuerySegments {
  public:
   static constexpr std::int64_t kQueries = 8192;  // 256 tiles, each of which is added as a whole
 
   QuerySegments() = default;
-  /// No memory is taken where no item has more rows than a segment.
+  /// Allocates no memory if no item has more rows than a segment.
   QuerySegments(const AttentionBackwardArgs& a, Arena& arena, Matrix grad_k, Matrix grad_v) {
     if (!a.packed && a.s_q * group_of(a) <= kQueries) return;
     of_[0] = {grad_k.data, arena.take<float>(a.keys * grad_k.ld), a.keys * grad_k.ld};
@@ -69,14 +70,14 @@ class QuerySegments {
     queries_ = 0;
     begun_ = false;
   }
-  /// Counts the rows that have been added. The sums of a whole segment are put aside and begin again with 0.
+  /// Counts the rows that have been added. The sums of a whole segment are set aside and restart at 0.
   FALCHION_INLINE void count(std::int64_t rows) {
     if (!any_ || (queries_ += rows) < kQueries) return;
     queries_ = 0;
     for (const Sums& x : of_) x.put_aside(begun_);
     begun_ = true;
   }
-  /// Makes the sums those over all rows.
+  /// Turns the sums into those over all rows.
   void finish() {
     for (const Sums& x : of_) x.take_back(begun_);
   }

@@ -10,7 +10,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// exp(x) for any x. In the forward pass no exponent is above 8; here lse is what the caller says.
+/// exp(x) for any x. In the forward pass no exponent is above 8; here lse is an input of the caller.
 template <int kDegree>
 FALCHION_INLINE Floats exp_of_any(Floats x) {
   const Floats y = hn::Mul(x, splat(kLog2e));
@@ -21,7 +21,7 @@ FALCHION_INLINE Floats exp_of_any(Floats x) {
 #endif
 }
 
-/// What a chunk has beside S and dP, each (keys, kM). Null: not needed.
+/// Tensors of a chunk beside S and dP, each (keys, kM). Null: not needed.
 struct ChunkTensors {
   float* derivative = nullptr;  // of the softcap
   float* kept = nullptr;        // the factor of dropout: 0 or 1 / (1 - p)
@@ -40,16 +40,16 @@ FALCHION_INLINE void draw_kept(const DropoutMask& dropout, const TileRows& t, co
   }
 }
 
-/// Which lanes do not see the key. The bits are compared, because no NaN is equal to itself.
+/// The lanes for which the key is masked. The bits are compared, because NaN is not equal to itself.
 FALCHION_INLINE auto is_hidden(Floats s) {
   const Int32Tag ints;
   return hn::RebindMask(kFloats, hn::Eq(hn::BitCast(ints, s), hn::BitCast(ints, splat(kHiddenBackward))));
 }
 
-/// Makes P and dS in the places of S and dP, where `unit` times S is the final score, and hands them to
-/// put(key, vec, P(key), P(key + 1), dS(key), dS(key + 1)) for even keys. Without kKeep nobody reads S and dP
-/// afterwards, and they are not written. With kSelect P and dS are 0 where the pair is unseen, whatever dP, L and D
-/// are. Without it there are no such pairs.
+/// Computes P and dS in the memory of S and dP, where `unit` times S is the final score, and passes them to put(key,
+/// vec, P(key), P(key + 1), dS(key), dS(key + 1)) for even keys. Without kKeep S and dP are not read afterwards, and
+/// are not written. With kSelect P and dS are 0 for masked pairs, also where dP, L or D is NaN. Without it there are no
+/// masked pairs.
 template <class T, bool kSelect, bool kKeep, class Put>
 FALCHION_INLINE void weigh_plain(const GradientTile& t, int keys, float unit, float* S, float* dP, const Put& put) {
   constexpr int kAtOnce = kVecs == 2 ? 2 : 1;  // vectors whose L and D are in registers
@@ -86,9 +86,9 @@ FALCHION_INLINE void weigh_plain(const GradientTile& t, int keys, float unit, fl
   }
 }
 
-/// The same for every feature; S holds final scores. The gradients of a bias and of slopes sum G in f32, also where its
-/// terms cancel, so kDegree is then that of f32 for all types: with the polynomial of bf16, which is off by 8.6e-5, the
-/// sum over a row's keys was off by up to thirty times the limit.
+/// The same for every feature; S holds final scores. The gradients of a bias and of slopes sum G in f32, and its terms
+/// may cancel, so kDegree is then that of f32 for all types: with the polynomial of bf16, whose error is 8.6e-5, the
+/// sum over a row's keys had errors of up to thirty times the limit.
 template <int kDegree>
 void weigh_general(const GradientTile& t, int keys, float* S, float* dP, const ChunkTensors& x) {
   const Floats zero = splat(0.F);
@@ -101,7 +101,7 @@ void weigh_general(const GradientTile& t, int keys, float* S, float* dP, const C
       if (x.kept != nullptr) {
         const Floats kept = load(x.kept + at);
         const auto dropped = hn::Eq(kept, zero);
-        dp = hn::IfThenZeroElse(dropped, hn::Mul(dp, kept));  // whatever V of a dropped key holds
+        dp = hn::IfThenZeroElse(dropped, hn::Mul(dp, kept));  // also if V of a dropped key is NaN
         weight = hn::IfThenZeroElse(dropped, hn::Mul(p, kept));
       }
       const auto unseen = is_hidden(s);

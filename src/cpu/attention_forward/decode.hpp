@@ -1,7 +1,7 @@
 // src/cpu/attention_forward/decode.hpp: attention for a few query rows (decode). It is bound by memory, so K and V are
-// read once, as they lie, and nothing is packed. The lanes of a vector are head dims here, because with so few rows a
-// tile of 32 rows would be mostly padding. The steps are those of cpu/attention_forward/kernel.hpp: load, S = Q K^T,
-// score.apply, mask.keep, softmax.update, O += P V, store.
+// read once, in place, without packing. The lanes of a vector are head dims here, because with so few rows a tile of 32
+// rows would be mostly padding. The steps are those of cpu/attention_forward/kernel.hpp: load, S = Q K^T, score.apply,
+// mask.keep, softmax.update, O += P V, store.
 #pragma once
 
 #include <math.h>
@@ -19,7 +19,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
 inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
-inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, where a masked key is added by itself
+inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, with one addition a masked key
 inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
 
 #if HWY_TARGET != HWY_SCALAR
@@ -68,8 +68,8 @@ class DecodeWorker {
     dots_ = arena.take<float>(4 * kDecodeKeys);
   }
 
-  /// All heads of the item walk the keys together. So where the heads of a key lie side by
-  /// side, memory is read in its own order.
+  /// All heads of the item go through the keys together. If the heads of a key are adjacent, memory is then read
+  /// sequentially.
   void run(const WorkItem& item) {
     count_ = item.heads;
     for (int h = 0; h < count_; ++h) start(item, h);
@@ -172,9 +172,9 @@ class DecodeWorker {
     }
   }
 
-  /// Fetches a row of K and one of V into L2. Where heads lie side by side, the next block is fetched in the order of
-  /// memory, which the hardware's own prefetcher follows too. The rows of one head alone lie too far apart for that
-  /// prefetcher, because it does not follow from page to page.
+  /// Prefetches a row of K and one of V into L2. If the heads are adjacent, the next block is prefetched in the order
+  /// of memory, which the hardware's own prefetcher follows too. The rows of one head alone are too far apart for that
+  /// prefetcher, because it does not cross pages.
   FALCHION_INLINE void fetch_ahead(std::int64_t key0, int key) const {
     const bool side_by_side = count_ > 1 && a_.k.stride[2] < a_.k.stride[1];
     const int i = head_ * kDecodeKeys + key;
@@ -252,8 +252,8 @@ class DecodeWorker {
     for (int key = 0; key < count; ++key) s[key] = keeps(r, key0 + key) ? s[key] * dropout_.keep_scale : 0;
   }
 
-  /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V. Elsewhere a key is added only
-  /// to the rows that see it, so that a NaN in V reaches no other row.
+  /// O (rows, d_v) += P V. If every row sees every key, all rows share each load of V. Otherwise a key is added only to
+  /// the rows that see it, so that a NaN in V reaches no other row.
   void values(std::int64_t key0, int count) {
     const TileRows& t = *tile_;
     const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
@@ -339,7 +339,7 @@ class DecodeWorker {
   Head* heads_;
   float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
   int count_ = 0;               // heads of the item
-  // What select() has set for the head that is computed now:
+  // Set by select() for the current head:
   int head_ = 0;
   TileRows* tile_ = nullptr;
   float *m_ = nullptr, *l_ = nullptr, *head_q_ = nullptr, *head_o_ = nullptr;

@@ -1,5 +1,5 @@
-// src/cpu/attention_forward/items.hpp: who computes what. The work is cut into items: an item is a block of query rows
-// of one K/V head against one part of the keys. Workers take items from one counter, the longest of a head first.
+// src/cpu/attention_forward/items.hpp: the work items of the forward pass. An item is a block of query rows of one K/V
+// head against one part of the keys. Workers draw items from one counter, the longest of a head first.
 #pragma once
 
 #include "args/cpu_attention_args.hpp"
@@ -19,8 +19,8 @@ struct WorkItem {
   Sequence sequence;
 };
 
-/// Cuts the whole problem into items. Lengths are read here, at run time, since
-/// the sizes in the problem are only hints.
+/// Cuts the whole problem into items. Lengths are read here, at run time, since the sizes in the problem are only upper
+/// bounds.
 class WorkList {
  public:
   explicit WorkList(const AttentionArgs& a) : a_(a), g_(a.h_q / a.h_k) {
@@ -35,9 +35,9 @@ class WorkList {
   std::int64_t items() const { return a_.b * ceil_div(a_.h_k, a_.heads) * row_blocks_ * a_.splits; }
   std::int64_t key_blocks() const { return ceil_div(longest_k_, a_.keys); }
 
-  /// Makes item i; returns false when the sequence is too short to have it. All items of a head follow each other, so
-  /// that its K and V are still in the caches. Within a head the last row blocks come first: under a causal band they
-  /// see the most keys, and if a long item started late the other workers would wait for it.
+  /// Makes item i; returns false if the sequence is too short to have it. All items of a head are adjacent, so that its
+  /// K and V are still in the caches. Within a head the last row blocks come first: under a causal band they see the
+  /// most keys, and a long item that starts late would keep the other workers waiting.
   bool item(std::int64_t i, WorkItem* out) const {
     out->part = static_cast<int>(i % a_.splits);
     i /= a_.splits;
@@ -59,8 +59,8 @@ class WorkList {
   std::int64_t g_, longest_q_ = 0, longest_k_ = 0, row_blocks_ = 0, split_keys_ = 0;
 };
 
-/// Gives the chunks of one item in order: for each block of keys, and for each
-/// tile that sees some of it, chunk by chunk.
+/// Yields the chunks of one item in order: for each block of keys, and for each tile that sees some of it, chunk by
+/// chunk.
 class ChunkWalk {
  public:
   ChunkWalk(const AttentionArgs& a, const TileRows* tiles, int count, Range keys, int chunk_keys)

@@ -1,8 +1,8 @@
-// src/cpu/attention_forward/kernel.hpp: softmax attention, forward, on the CPU. src/ref says what is computed; this
-// file says how, step by step. It is FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: on AMX, K Q^T
-// of the next chunk and V^T P^T of the last step are computed under the softmax of this chunk. The SIMD engine computes
-// them one after the other. Everything is transposed: scores lie as S^T (keys, rows), and the lanes of a vector are
-// query rows. docs/design/cpu_forward.md gives the reasons and the measurements.
+// src/cpu/attention_forward/kernel.hpp: softmax attention, forward, on the CPU. src/ref defines the result; this file
+// gives the order of the steps. It is FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: on AMX, K
+// Q^T of the next chunk and V^T P^T of the last step are computed under the softmax of this chunk. The SIMD engine
+// computes them one after the other. Everything is transposed: scores are stored as S^T (keys, rows), and the lanes of
+// a vector are query rows. docs/design/cpu_forward.md gives the reasons and the measurements.
 #pragma once
 
 #include "cpu/attention_forward/decode.hpp"
@@ -126,9 +126,9 @@ class ForwardWorker {
     softmax.template update<T::kExp2Degree>(S, keys, unit_ * kLog2e, put, tick);
   }
 
-  /// Sets a new reference maximum for the rows of a tile. Before that, all P that was made with the old
-  /// one is added to O. In a tile's first chunk there is nothing to rescale; afterwards this is rare,
-  /// because OnlineSoftmax leaves some slack.
+  /// Sets a new reference maximum for the rows of a tile. Before that, O += P V is finished for all P of the old one.
+  /// In a tile's first chunk there is nothing to rescale; afterwards this is rare, because OnlineSoftmax leaves some
+  /// slack.
   __attribute__((noinline)) void raise(const Chunk& chunk) {
     if (started_[chunk.tile] != 0) {
       engine_.finish();
@@ -150,7 +150,8 @@ class ForwardWorker {
     started_[chunk.tile] = 1;
   }
 
-  /// Dropout comes after l: l sums all probabilities, and then P loses the dropped ones before the second product.
+  /// Dropout comes after l: l sums all probabilities, and then the dropped ones of P become 0 before the second
+  /// product.
   __attribute__((noinline)) void update_with_dropout(const Chunk& chunk, float* S, float* P) {
     const TileRows& t = tile_[chunk.tile];
     auto keep_in_place = [&](int key, int v, Floats p0, Floats p1) {
@@ -196,7 +197,7 @@ class ForwardWorker {
     has_pending_ = false;
     groups_done_ = 0;
   }
-  /// Adds the elements of V that are not finite, which the product took for 0, to the rows that see them and no others.
+  /// Adds the NaN and Inf of V, which the product took as 0, to the rows that see them and no others.
   __attribute__((noinline)) void add_spoiled_values(const Step& step, const std::uint8_t* bad) {
     const TileRows& t = tile_[step.tile];
     const std::int64_t key0 = step.block * a_.keys;
@@ -215,7 +216,7 @@ class ForwardWorker {
     }
   }
 
-  /// Walks over the scores a second time, because probabilities need each row's final m.
+  /// Computes the scores a second time, because probabilities need each row's final m.
   __attribute__((noinline)) void store_probabilities(const WorkItem& item, int count) {
     for (int i = 0; i < count; ++i) clear_probabilities(a_, tile_[i]);
     engine_.start_item(tile_);
@@ -281,7 +282,7 @@ constexpr AttentionKernel attention_forward_kernel() {
 #if FALCHION_AMX
   using Kernel = Forward<T, AmxEngine<T>>;
   // Each step loads and stores O once, so a long step spreads that cost over more keys, as long as its P (64 bytes for
-  // each key and part) stays near L1.
+  // each key and part) mostly fits in L1.
   constexpr int keys = kParts<T> == 1 ? 512 : 128;
 #else
   using Kernel = Forward<T, SimdEngine<T>>;

@@ -1,8 +1,8 @@
 // src/cpu/attention_forward/segments.hpp: O and l of f32 over many keys. Each addition to a running sum rounds at the
-// size of the sum, so a sum of n keys drifts by some sqrt(n) roundings: with V near 1 O was off by 5.6e-6 over 30,000
-// keys and by 3e-5 over 2^20. So a running sum goes over the keys of one segment only, and the sums of the segments are
-// added with a correction (Kahan 1965), whose error does not grow with their number. docs/design/cpu_forward.md has the
-// figures.
+// magnitude of the sum, so a sum of n keys drifts by some sqrt(n) roundings: with V near 1 the error of O was 5.6e-6
+// over 30,000 keys and 3e-5 over 2^20. So a running sum covers the keys of one segment only, and the sums of the
+// segments are added with a correction (Kahan 1965), whose error does not grow with their number.
+// docs/design/cpu_forward.md has the measurements.
 #pragma once
 
 #include <type_traits>
@@ -12,28 +12,28 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Whether sums of this type are made in segments. P of 16 bits is rounded more coarsely than its sums drift.
+/// Whether sums of this type are made in segments. Rounding P to 16 bits costs more than the drift of its sums.
 template <class T>
 inline constexpr bool kSegments = std::is_same_v<T, f32>;
 
-/// total + low += part, where low is what the addition to total has lost. part is then 0. n is a multiple of kLanes.
+/// total + low += part, where low is the rounding error of total so far; then part = 0. n is a multiple of kLanes.
 FALCHION_INLINE void close_segment(float* part, float* total, float* low, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kLanes) {
     const Floats before = load(total + i), added = hn::Add(load(part + i), load(low + i));
     const Floats after = hn::Add(before, added), lost = hn::Sub(added, hn::Sub(after, before));
-    const auto is_finite = hn::Eq(hn::Sub(after, after), splat(0.F));  // nothing is lost beside an infinity
+    const auto is_finite = hn::Eq(hn::Sub(after, after), splat(0.F));  // the correction is 0 beside an infinity
     store(after, total + i);
     store(hn::IfThenElseZero(is_finite, lost), low + i);
     store(splat(0.F), part + i);
   }
 }
 
-/// What the running sums O and l of some tiles (decode: heads) held before their current segment.
+/// The sums O and l of some tiles (decode: heads) before their current segment.
 class SegmentSums {
  public:
   /// None, for types without segments.
   SegmentSums() = default;
-  /// Each tile has `floats` sums of O, and then kM of l. Both numbers are multiples of kLanes. No memory is taken where
+  /// Each tile has `floats` sums of O, and then kM of l. Both numbers are multiples of kLanes. Allocates no memory if
   /// no tile has more than one segment.
   SegmentSums(const AttentionArgs& a, Arena& arena, std::int64_t tiles, std::int64_t floats, std::int64_t most)
       : floats_(floats), most_(most) {
@@ -49,18 +49,19 @@ class SegmentSums {
     keys_[tile] = 0;
     begun_[tile] = 0;
   }
-  /// Counts the keys that have been added to O. If they make a segment, O and l (kM) are added to the sums of the
-  /// segments and begin again with 0. O need not be there for the last keys of l, since in the end all come together.
+  /// Counts the keys that have been added to O. If they complete a segment, O and l (kM) are added to the sums of the
+  /// segments and restart at 0. O may lag behind l by the last keys, since both are complete in the end.
   FALCHION_INLINE void count(int tile, std::int64_t keys, float* O, float* l) {
     if (!any_ || (keys_[tile] += keys) < most_) return;
     keys_[tile] = 0;
     close(tile, O, l);
   }
   bool begun(int tile) const { return any_ && begun_[tile] != 0; }
-  /// The sums of O and behind them those of l, and what they have lost. Whoever rescales O and l rescales these too.
+  /// The sums of O, followed by those of l, then their corrections. A caller that rescales O and l must rescale these
+  /// too.
   float* total(int tile) const { return total_ + tile * (floats_ + kM); }
   float* low(int tile) const { return low_ + tile * (floats_ + kM); }
-  /// Makes O and l the sums over all segments.
+  /// Turns O and l into the sums over all segments.
   void finish(int tile, float* O, float* l) {
     if (!begun(tile)) return;
     close(tile, O, l);

@@ -18,15 +18,15 @@ namespace falchion::cpu::FALCHION_LEVEL {
 struct RowResult {
   float m, l, top;
 
-  FALCHION_INLINE float factor() const { return l == 0 ? 0 : 1 / l; }  // what O is to be multiplied by
+  FALCHION_INLINE float factor() const { return l == 0 ? 0 : 1 / l; }  // of O
   FALCHION_INLINE float lse(float unit) const { return l == 0 ? -__builtin_inff() : m * unit + ::logf(l); }
   /// NaN where the LSE is NaN: a row with a score of +inf has no softmax.
   FALCHION_INLINE float row_max(float unit) const { return l == 0 ? -__builtin_inff() : l == l ? top * unit : l; }
 };
 
 // ---- partial results: (rows, h_q, splits) records of O / l (d_v), then m, l and top, all f32 ------------------------
-/// A record keeps m and l, because the LSE alone is not exact enough: in f32 an LSE of 1e4 is off by a thousandth, and
-/// near 1e9 the LSEs of two different parts may be the same number.
+/// A record keeps m and l, because the LSE alone is not exact enough: in f32 an LSE of 1e4 has an error of a
+/// thousandth, and near 1e9 the LSEs of two different parts may be the same number.
 FALCHION_INLINE std::int64_t partial_floats(const AttentionArgs& a) { return a.d_v + 3; }
 FALCHION_INLINE std::int64_t partial_rows(const AttentionArgs& a) { return a.packed ? a.total_q : a.b * a.s_q; }
 FALCHION_INLINE std::size_t partial_bytes(const AttentionArgs& a) {
@@ -56,7 +56,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   }
   const float unit = score_unit(a);
   auto* out = t.row<typename T::Bits>(a.o, lane);
-  if (r.l == 0)  // o itself may be NaN even so, since a probability of 0 times an Inf of V is NaN
+  if (r.l == 0)  // o itself may be NaN, since a probability of 0 times an Inf of V is NaN
     clear_row<T>(out, a.d_v);
   else
     store_row<T>(out, o, r.factor(), a.d_v);
@@ -64,7 +64,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
 
-/// Transposes O^T (d_v, kM) of one tile into rows and stores them. `rows` has room for 16 rows.
+/// Transposes O^T (d_v, kM) of one tile into rows and stores them. `rows` has space for 16 rows.
 template <class T>
 FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, const TileRows& t,
                                 const OnlineSoftmax& softmax, const float* O, float* rows) {
@@ -78,8 +78,8 @@ FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, co
   }
 }
 
-/// Merges the parts of one row with the weights l e^((m - max m) unit). A part that saw no key is left out, whatever it
-/// holds. A part whose weight comes to 0 beside the others is added nevertheless, so that its NaN is not lost.
+/// Merges the parts of one row with the weights l e^((m - max m) unit). A part that saw no key is skipped, since it may
+/// hold NaN. A part whose weight rounds to 0 is added nevertheless, so that its NaN is not lost.
 template <class T>
 void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head, float* sum) {
   const float unit = score_unit(a);
@@ -131,7 +131,7 @@ FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows&
   }
 }
 /// Writes e^(s - m) of keys [begin, end) of lane i. Their scores begin at `scores` and lie `step` apart. In a row whose
-/// result is NaN every key that it sees gets NaN, also one that scores -inf.
+/// result is NaN every visible key gets NaN, also one with a score of -inf.
 template <class T>
 FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i, std::int64_t begin, std::int64_t end,
                                 const RowResult& r, const float* scores, std::int64_t step) {
@@ -149,16 +149,16 @@ FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i
     }
   }
 }
-/// Divides by the sum of what weigh_keys() wrote. Neither l nor the LSE is a good divisor: l is the sum of the kernel's
-/// own e^(s - m), where 16-bit types may round m by a few thousandths, and an f32 LSE near 1e9 is the same number for
-/// one key and for three.
+/// Divides by the sum of the numbers that weigh_keys() wrote. Neither l nor the LSE is a good divisor: l is the sum of
+/// the kernel's own e^(s - m), where 16-bit types may round m by a few thousandths, and an f32 LSE near 1e9 is the same
+/// number for one key and for three.
 FALCHION_INLINE void divide_by_sums(const AttentionArgs& a, const TileRows& t) {
   const std::int64_t step = a.probabilities.stride[3];
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);
     double sum = 0;
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) sum += row[j * step];
-    if (!(sum > 0)) continue;  // the row sees no key, or all that it sees is NaN
+    if (!(sum > 0)) continue;  // the row sees no key, or its visible scores are all NaN
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) row[j * step] = static_cast<float>(row[j * step] / sum);
   }
 }

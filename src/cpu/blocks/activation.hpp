@@ -1,13 +1,13 @@
-// src/cpu/blocks/activation.hpp: what follows the sums of a GEMM, for vectors of f32. Each result is right to a few
-// units of f32 of itself, also far below 0, where it is tiny.
+// src/cpu/blocks/activation.hpp: the activations of a GEMM, for vectors of f32. The relative error of each result is a
+// few units of f32, also far below 0, where it is tiny.
 #pragma once
 
 #include "cpu/blocks/exp2.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A number as the sum of two of f32: high is rounded, low is what that left out. The exponent of a power needs it: an
-/// exponent of 100 that is rounded to f32 is off by 2^-18, and so is the power then, by 3e-6 of itself.
+/// A number as the sum of two of f32: high is rounded, low is the rounding error. The exponent of a power needs it: an
+/// exponent of 100 that is rounded to f32 has an error of 2^-18, which changes the power by 3e-6 of itself.
 struct Twice {
   Floats high, low;
 };
@@ -29,7 +29,7 @@ FALCHION_INLINE Twice product(Twice x, Twice y) {
   const Twice out = product(x, y.high);
   return {out.high, hn::MulAdd(x.high, y.low, out.low)};
 }
-/// Knuth's sum of two numbers, which loses nothing.
+/// Knuth's exact sum of two numbers.
 FALCHION_INLINE Twice sum(Twice x, Twice y) {
   const Floats high = hn::Add(x.high, y.high), of_y = hn::Sub(high, x.high);
   const Floats lost = hn::Add(hn::Sub(x.high, hn::Sub(high, of_y)), hn::Sub(y.high, of_y));
@@ -51,15 +51,15 @@ FALCHION_INLINE Floats times_sigmoid(Floats x, Floats e) {
   return hn::Div(hn::Mul(x, hn::IfThenElse(hn::Lt(x, splat(0.f)), e, splat(1.f))), hn::Add(splat(1.f), e));
 }
 
-/// |x|, but at most `most`, beyond which 2^-y is 0 in f32 whatever y is.
+/// min(|x|, most): for larger values 2^-y is 0 in f32.
 FALCHION_INLINE Floats size_up_to(Floats x, float most) { return hn::Min(hn::Abs(x), splat(most)); }
 
-/// x sigmoid(x), with e^-|x| alone, which cannot overflow.
+/// x sigmoid(x), computed from e^-|x|, which cannot overflow.
 FALCHION_INLINE Floats silu(Floats x) {
   return times_sigmoid(x, exp2_minus(product(constant(1.4426950408889634), size_up_to(x, 128.f))));
 }
 
-/// The approximation with tanh, as x sigmoid(2u): near -3, 1 + tanh would leave few bits. 2u log2 e is
+/// The approximation with tanh, as x sigmoid(2u): computed as 1 + tanh it would lose most bits near -3. 2u log2 e is
 /// |x| (2.3 + 0.1 x^2).
 FALCHION_INLINE Floats gelu_tanh(Floats x) {
   constexpr double kLinear = 2.302208198144325;  // 2 sqrt(2 / pi) log2 e
@@ -69,8 +69,8 @@ FALCHION_INLINE Floats gelu_tanh(Floats x) {
 }
 
 /// x erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 1 / (1 + z / 2), erfc(z) is t P(t) e^(-z^2), where P is the
-/// minimax polynomial of degree 8 in relative error up to z = 10.5, beyond which e^(-z^2) is 0 in f32. It is off by
-/// 4e-8 of itself.
+/// minimax polynomial of degree 8 in relative error up to z = 10.5, beyond which e^(-z^2) is 0 in f32. Its relative
+/// error is 4e-8.
 FALCHION_INLINE Floats gelu_erf(Floats x) {
   const Floats size = size_up_to(x, 16.f);
   const Floats t = hn::Div(splat(1.f), hn::MulAdd(splat(0.35355339059f), size, splat(1.f)));
@@ -87,7 +87,7 @@ FALCHION_INLINE Floats gelu_erf(Floats x) {
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, splat(0.f)), half_erfc, hn::Sub(splat(1.f), half_erfc)));
 }
 
-/// NaN stays NaN.
+/// relu, which keeps NaN.
 FALCHION_INLINE Floats relu(Floats x) { return hn::IfThenElse(hn::Lt(x, splat(0.f)), splat(0.f), x); }
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

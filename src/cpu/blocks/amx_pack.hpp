@@ -1,6 +1,6 @@
-// src/cpu/blocks/amx_pack.hpp: puts matrices into the order of AMX tiles and splits them into bf16 parts on the way. A
-// tile of operand A is 16 rows of 32 numbers, and a tile of operand B is 16 rows of 16 pairs. The rows of a matrix give
-// operand A as they lie. Turned, they give operand B of the transpose. Pairs of rows give operand B of the matrix.
+// src/cpu/blocks/amx_pack.hpp: packs matrices into AMX tiles and splits them into bf16 parts. A tile of operand A is 16
+// rows of 32 numbers, and a tile of operand B is 16 rows of 16 pairs. The rows of a matrix are operand A as they are.
+// Transposed, they are operand B of the transpose. Pairs of rows are operand B of the matrix.
 #pragma once
 
 #include "cpu/blocks/amx_tiles.hpp"
@@ -9,15 +9,14 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr std::int64_t kDepth = 32;  // how many numbers deep a tile is
+inline constexpr std::int64_t kDepth = 32;  // the depth of a tile, in numbers
 
-/// How a tile is made. Where the depth is tokens, both operands take the 32 tokens of a slice in the order 0, 16, 1,
-/// 17,
-/// ... Then a 32-bit word holds one token from each half of the slice, and a transpose needs no shuffle
+/// The order of a packed tile. Where the depth is tokens, both operands take the 32 tokens of a slice in the order 0,
+/// 16, 1, 17, ... Then a 32-bit word holds one token from each half of the slice, and a transpose needs no shuffle
 /// (turn_halves()).
 enum class Order {
   kRows,        // 16 rows, 32 columns deep
-  kTurnedRows,  // the same, turned: 16 columns of the transpose in pairs
+  kTurnedRows,  // the same, transposed: 16 columns of the transpose in pairs
   kPairs,       // 32 rows deep, with rows 2 i and 2 i + 1 side by side
   kHalves,      // 32 rows deep, with rows i and i + 16 side by side
 };
@@ -44,10 +43,10 @@ FALCHION_INLINE void store_tile(const __m512i (&word)[kPartsT][16], std::byte* t
   }
 }
 
-/// Where numbers come from: f32 rows. load<kOrder, kWhole> loads 32 numbers of row i of the tile
-/// at (row, col): either the first and the last 16 columns of one row, or 16 columns of two rows.
-/// With kWhole the tile lies inside the matrix; otherwise it is 0 past the matrix's `rows` and
-/// `cols`. It returns a mask of the words that hold a bad number.
+/// A source of numbers: f32 rows. load<kOrder, kWhole> loads 32 numbers of row i of the tile at (row, col): either the
+/// first and the last 16 columns of one row, or 16 columns of two rows. With kWhole the tile is inside the matrix;
+/// otherwise numbers past the matrix's `rows` and `cols` are 0. It returns a mask of the words with a bad number
+/// (without_parts()).
 template <int kPartsT>
 struct FloatSource {
   Matrix m;
@@ -104,8 +103,8 @@ struct InPlaceSource {
   }
 };
 
-/// Packs the tile at (r, c) of a (rows, cols) matrix, whose depth goes along the columns. The result is not 0 if a
-/// number is bad.
+/// Packs the tile at (r, c) of a (rows, cols) matrix, whose depth is along the columns. Returns not 0 if a number is
+/// bad.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
                                     std::int64_t cols, std::byte* tile, std::int64_t part_bytes) {
@@ -128,9 +127,9 @@ FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_
   whole ? pack(std::true_type{}) : pack(std::false_type{});
   return bad;
 }
-/// The same for a depth that goes along the rows: packs the tile at (r, c) and the one beside it. It goes row by row,
-/// because 32 columns of bf16 are one line of memory, and where rows lie kilobytes apart L1 does not keep the lines of
-/// a whole tile.
+/// The same for a depth that is along the rows: packs the tile at (r, c) and the one beside it. It goes row by row,
+/// because 32 columns of bf16 are one cache line, and if rows are kilobytes apart L1 does not keep the lines of a whole
+/// tile.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_two_tiles(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
                                          std::int64_t cols, std::byte* tile0, std::byte* tile16,
@@ -176,9 +175,9 @@ bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte
   return bad == 0;
 }
 
-/// Packs 16 rows of scores, 32 columns from p on, as operand A in the order kHalves. kFirst >= 0 says that the block
-/// lies on the diagonal and that these are its rows from kFirst on; row i of the block then sees columns 0 to i. kFirst
-/// < 0 is for blocks elsewhere. The result is not 0 if a number is bad.
+/// Packs 16 rows of scores, 32 columns from p on, as operand A in the order kHalves. kFirst >= 0: the block is on the
+/// diagonal and these are its rows from kFirst on; row i of the block then sees columns 0 to i. kFirst < 0: all columns
+/// are visible. Returns not 0 if a number is bad.
 template <int kPartsT, int kFirst>
 FALCHION_INLINE __mmask32 pack_scores(const float* p, std::int64_t ld, std::byte* tile, std::int64_t part_bytes) {
   __m512i word[kPartsT][16];
@@ -198,8 +197,8 @@ FALCHION_INLINE __mmask32 pack_scores(const float* p, std::int64_t ld, std::byte
 }
 
 /// Makes two tiles of operand A of Y^T (32 columns of Y, 32 tokens) from two tiles of order kTurnedRows (32 columns
-/// deep, 16 tokens each). There word j of row i holds columns 2 i and 2 i + 1 of token j. So a row of Y^T is made of
-/// the low or the high 16 bits of two such words, one from each tile.
+/// deep, 16 tokens each). Word j of row i of these holds columns 2 i and 2 i + 1 of token j. So a row of Y^T consists
+/// of the low or the high 16 bits of two such words, one from each tile.
 FALCHION_INLINE void turn_halves(const std::byte* first16, const std::byte* last16, std::byte* columns0,
                                  std::byte* columns16) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000));

@@ -1,7 +1,7 @@
-// src/cpu/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the seven instructions that we
-// use, and the positions of a product and of a prefetch that advance one step at a time. At the level amx_emulated the
-// same names work on plain memory, so that the AMX kernels are tested on CPUs without AMX. Source: Intel 64 and IA-32
-// SDM volume 2, TILELOADD, TILESTORED, TDPBF16PS, TDPBSSD, LDTILECFG.
+// src/cpu/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the seven instructions in use,
+// and the positions of a product and of a prefetch that advance one step at a time. At the level amx_emulated the same
+// names work on plain memory, so that the AMX kernels are tested on CPUs without AMX. Source: Intel 64 and IA-32 SDM
+// volume 2, TILELOADD, TILESTORED, TDPBF16PS, TDPBSSD, LDTILECFG.
 #pragma once
 
 #include "cpu/blocks/level.hpp"
@@ -12,7 +12,7 @@ inline constexpr int kTileRows = 16, kTileBytes = 1024;
 
 #ifndef FALCHION_LEVEL_AMX_EMULATED
 
-/// As long as it lives, the thread's tile registers are configured as 8 x (16 rows x 64 bytes).
+/// During its lifetime, the thread's tile registers are configured as 8 x (16 rows x 64 bytes).
 struct TileScope {
   TileScope() {
     struct alignas(64) {
@@ -85,7 +85,7 @@ void tile_dot() {
 }
 template <int kC, int kA, int kB>
 void tile_dot_bytes() {
-  const __m512i flip = _mm512_set1_epi8(-128);  // a + 128 is unsigned; 128 b is taken off again
+  const __m512i flip = _mm512_set1_epi8(-128);  // a + 128 is unsigned; 128 b is subtracted again
   for (int m = 0; m < 16; ++m) {
     __m512i sum = _mm512_loadu_si512(emulated_tile[kC][m]), more = _mm512_setzero_si512();
     for (int k = 0; k < 16; ++k) {
@@ -100,7 +100,7 @@ void tile_dot_bytes() {
 
 #endif
 
-// A 2 x 2 block of tiles: C is in tiles 0 to 3 and has (32, 32) floats, whose rows lie c_row apart in memory. A goes
+// A 2 x 2 block of tiles: C is in tiles 0 to 3 and has (32, 32) floats, whose rows are c_row apart in memory. A goes
 // through tiles 4 and 5, B through tiles 6 and 7.
 FALCHION_INLINE void tile_zero_2x2() {
   tile_zero<0>();
@@ -158,7 +158,7 @@ struct TileStream {
   std::int64_t slice = 0, product = 0;
 };
 
-/// Fetches lines of packed K and V into L2, one pair of lines of each at a step.
+/// Prefetches packed K and V into L2, one pair of cache lines of each at a step.
 struct L2Prefetch {
   const std::byte *k = nullptr, *v = nullptr;
   std::int64_t left = 0;  // how many pairs of lines are left

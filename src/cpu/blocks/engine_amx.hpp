@@ -1,7 +1,7 @@
 // src/cpu/blocks/engine_amx.hpp: the two products of attention on AMX tiles, in steps small enough to hide under
-// softmax. For S^T (keys, kM) = K Q^T operand A is K as it lies, and operand B is Q^T in pairs of dims. For O^T (d_v,
-// kM) += V^T P^T operand A is V^T, and operand B is P^T in pairs of keys, which are two rows of S^T interleaved. A step
-// is one slice of the depth of a 2 x 2 block of C tiles: 4 loads and 4 products, which take 64 cycles of the AMX unit.
+// softmax. For S^T (keys, kM) = K Q^T operand A is K as it is, and operand B is Q^T in pairs of dims. For O^T (d_v, kM)
+// += V^T P^T operand A is V^T, and operand B is P^T in pairs of keys, which are two rows of S^T interleaved. A step is
+// one slice of the depth of a 2 x 2 block of C tiles: 4 loads and 4 products, which take 64 cycles of the AMX unit.
 // That unit works beside the vector units, so softmax calls step() every few vectors, and the core overlaps the two
 // streams of instructions out of order.
 #pragma once
@@ -118,8 +118,8 @@ class AmxEngine : public AmxBlocks<T> {
       advance<false>(scores_);
     }
   }
-  /// Starts to fetch share `index` of `count` of the next block's K and V into L2, a few lines at each step. From L3
-  /// they would come at a third of the speed that the products need.
+  /// Starts to prefetch share `index` of `count` of the next block's K and V into L2, a few lines at each step. L3
+  /// delivers only a third of the rate that the products need.
   void start_prefetch(const Step& step, int index, int count) {
     const bool last = (step.block + 1) * a_.keys >= tiles_[step.tile].sequence.k_len;
     Step next = step;
@@ -154,14 +154,14 @@ class AmxEngine : public AmxBlocks<T> {
     }
     return sum;
   }
-  /// Whether pack_v() has left out this element of V.
+  /// Whether pack_v() replaced this element of V by 0.
   static FALCHION_INLINE bool spoiled(float x) { return kPartsT == 1 ? x - x != 0 : !has_parts(x); }
   const std::uint8_t* spoiled_values(const Step& step) const { return flags(v_block(step) + v_bytes_); }
 
-  /// Recomputes, from the inputs themselves and as IEEE says, the scores of rows and keys with a number that is not a
-  /// sum of parts (has_parts()), such as a NaN or an infinity.
+  /// Recomputes, from the inputs themselves and following IEEE, the scores of rows and keys with a number that cannot
+  /// be split into parts (has_parts()), such as a NaN or an infinity.
   void repair_scores(const Chunk& chunk, float* S) {
-    if constexpr (kPartsT == 1) return;  // nothing was left out
+    if constexpr (kPartsT == 1) return;  // nothing was replaced
     const TileRows& t = tiles_[chunk.tile];
     const std::uint8_t *bad_q = spoiled_q_ + chunk.tile * kM, *bad_k = flags(k_block(chunk) + k_bytes_);
     bool any = bad_k != nullptr;
@@ -184,8 +184,8 @@ class AmxEngine : public AmxBlocks<T> {
   using Blocks::block_index, Blocks::flag_bytes, Blocks::join, Blocks::k_in_place, Blocks::load_pair;
 
   // Types of one part sum O in the tiles. The others sum each step from 0, small products first, so that a small sum
-  // rounds finely, and then add it to O once. If they were summed into O, each of their many small products would round
-  // as coarsely as O itself.
+  // has small rounding errors, and then add it to O once. Summed into O directly, each of their many small products
+  // would round at the magnitude of O.
   static constexpr bool kSumInTiles = kPartsT == 1;
 
   template <bool kValues>
@@ -242,7 +242,7 @@ class AmxEngine : public AmxBlocks<T> {
     return k_first_ + step.block * k_stride_;
   }
   FALCHION_INLINE const std::byte* v_block(const Step& step) const { return v_first_ + step.block * v_stride_; }
-  /// The flags at the end of a packed block, or null when none is set.
+  /// The flags at the end of a packed block, or null if none is set.
   const std::uint8_t* flags(const std::byte* block_end) const {
     const auto* f = reinterpret_cast<const std::uint8_t*>(block_end - flag_bytes(a_));
     return f[a_.keys] == 0 ? nullptr : f;
@@ -255,7 +255,7 @@ class AmxEngine : public AmxBlocks<T> {
   bool k_in_place_;
   std::byte* q_;
   std::uint8_t* spoiled_q_;
-  float *sum_, *sum_of_ = nullptr;  // a finished group's sum, and where in O it belongs
+  float *sum_, *sum_of_ = nullptr;  // a finished group's sum, and its destination in O
   const TileRows* tiles_ = nullptr;
   TileStream scores_, values_;
   L2Prefetch prefetch_;

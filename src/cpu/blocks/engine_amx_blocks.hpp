@@ -1,5 +1,5 @@
-// src/cpu/blocks/engine_amx_blocks.hpp: K and V of attention in tile order, packed once for all query rows. This file
-// says how large a packed block is, where it lies, and how it is filled. AmxEngine reads the blocks.
+// src/cpu/blocks/engine_amx_blocks.hpp: K and V of attention in tile order, packed once for all query rows: size,
+// address and packing of a block. AmxEngine reads the blocks.
 #pragma once
 
 #include "args/cpu_attention_args.hpp"
@@ -10,9 +10,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A block of K is (keys / 16, parts, d / 32) tiles and then a flag for each key. A block of V is
-/// (d_v / 16, parts, keys / 32) tiles and the same flags. A flag says that a key holds a number that is not a sum of
-/// parts.
+/// A block of K is (keys / 16, parts, d / 32) tiles and then a flag for each key. A block of V is (d_v / 16, parts,
+/// keys / 32) tiles and the same flags. A flag marks a key with a number that cannot be split into parts.
 template <class T>
 class AmxBlocks {
  public:
@@ -42,9 +41,9 @@ class AmxBlocks {
     const std::int64_t start = a.packed ? s.k_begin / a.keys + b : b * ceil_div(a.s_k, a.keys);
     return (start + block) * a.h_k + hk;
   }
-  /// Whether whole blocks of K are read where they lie, which works because a tile load takes any stride. It saves half
-  /// of the packing (16 threads, s 1024: +15 %) and costs a little at each read (4096 query rows, d 128: -5 %). Rows
-  /// must not lie far apart: at 2 KB from one to the next, 16 rows would share two of the 64 sets of L1.
+  /// Whether whole blocks of K are read in place, which works because a tile load takes any stride. It saves half of
+  /// the packing (16 threads, s 1024: +15 %) and costs a little at each read (4096 query rows, d 128: -5 %). Rows must
+  /// not be far apart: at 2 KB from one to the next, 16 rows would share two of the 64 sets of L1.
   static FALCHION_INLINE bool k_in_place(const AttentionArgs& a) {
     const std::int64_t all = a.k.stride[0] | a.k.stride[1] | a.k.stride[2] | a.d_qk;
     return kPartsT == 1 && all % 32 == 0 && a.k.stride[1] > 0 && a.k.stride[1] <= kNearRows &&
@@ -65,7 +64,7 @@ class AmxBlocks {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
   /// Loads 32 elements, the first 16 into `low` and the others into `high`. The result has a bit set for each element
-  /// that is not a sum of parts. Types of one part keep such elements, because their tile products follow IEEE.
+  /// that cannot be split into parts. Types of one part keep such elements, because their tile products follow IEEE.
   static FALCHION_INLINE unsigned load_pair(const Bits* p, std::int64_t n, __m256i (&low)[kPartsT],
                                             __m256i (&high)[kPartsT]) {
     if constexpr (kPartsT == 1) {
@@ -105,8 +104,8 @@ class AmxBlocks {
     auto* flag = reinterpret_cast<std::uint8_t*>(out + v_bytes(a) - flag_bytes(a));
     std::memset(flag, 0, static_cast<std::size_t>(flag_bytes(a)));
     const std::int64_t slices = a.keys / 32, width = output_rows(a);
-    // 32 keys at a time go through parts[part][key][c], because rows of V often lie 2 KB apart: 32 such rows, read 32
-    // bytes at a time, would push each other out of the L1 cache.
+    // 32 keys at a time go through parts[part][key][c], because rows of V are often 2 KB apart: 32 such rows, read 32
+    // bytes at a time, would evict each other from the L1 cache.
     alignas(64) std::uint16_t parts[kPartsT][32][256];
     for (int slice = 0; slice < slices; ++slice) {
       for (int i = 0; i < 32; ++i) {
@@ -140,7 +139,7 @@ class AmxBlocks {
     transpose_16x16(pair);
     for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * 64, pair[i]);
   }
-  /// How many rows ahead packing fetches, since the hardware does not follow strides of 2 KB.
+  /// How many rows ahead packing prefetches, since the hardware prefetcher does not follow strides of 2 KB.
   static constexpr int kAhead = 16;
   static FALCHION_INLINE void prefetch_row(const Bits* row, std::int64_t n) {
     for (std::int64_t c = 0; c < n; c += 64 / static_cast<std::int64_t>(sizeof(Bits)))

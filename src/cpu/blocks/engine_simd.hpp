@@ -1,7 +1,6 @@
 // src/cpu/blocks/engine_simd.hpp: the two products of attention with fused multiply-adds, for any vector width and any
 // input type. S^T = K Q^T and O^T += V^T P^T both multiply a vector of kM rows by one element of K or V, broadcast to
-// all lanes. So neither K nor V is ever transposed: a block of each is converted to f32 as it lies, once for all tiles
-// of an item.
+// all lanes. So neither K nor V is ever transposed: a block of each is converted to f32 once for all tiles of an item.
 #pragma once
 
 #include <type_traits>
@@ -26,10 +25,10 @@ class SimdEngine {
   SimdEngine(const AttentionArgs& a, Arena& arena, int tiles)
       : a_(a), d_qk_(round_up(a.d_qk, 16)), d_v_(round_up(a.d_v, 16)) {
     q_ = arena.take<float>(tiles * d_qk_ * kM);   // Q^T (tiles, d_qk, kM)
-    rows_ = arena.take<float>(16 * d_qk_);        // 16 rows of Q on their way to Q^T
+    rows_ = arena.take<float>(16 * d_qk_);        // 16 rows of Q, to be transposed into Q^T
     k_ = arena.take<float>(a.keys * d_qk_);       // K (keys, d_qk) of the current block
     v_ = arena.take<float>(a.keys * d_v_);        // V (keys, d_v)
-    spoiled_ = arena.take<std::uint8_t>(a.keys);  // which rows of V are not finite
+    spoiled_ = arena.take<std::uint8_t>(a.keys);  // rows of V with NaN or Inf
   }
   static Memory packed_memory(const AttentionArgs&) { return {}; }
   static void pack(const AttentionArgs&, const Sequence&, std::int64_t, std::int64_t, std::int64_t) {}
@@ -70,7 +69,7 @@ class SimdEngine {
   int steps() const { return 0; }
   void step() {}
   void finish() {
-    if (has_values_) values();  // before the scores, which overwrite the buffer that P lies in
+    if (has_values_) values();  // before the scores, which overwrite P
     if (has_scores_) scores();
     has_scores_ = has_values_ = false;
   }
@@ -82,9 +81,9 @@ class SimdEngine {
     store(p1, p + kM);
   }
   float p_at(const Step& step, const float* P, int key, int lane) const { return P[(key - step.first) * kM + lane]; }
-  /// Whether load_v() has left out this element of V.
+  /// Whether load_v() replaced this element of V by 0.
   static FALCHION_INLINE bool spoiled(float x) { return x - x != 0; }
-  /// A flag for each key of the block whose values were added last, or null when all its V is finite.
+  /// A flag for each key of the block whose values were added last, or null if all its V is finite.
   const std::uint8_t* spoiled_values(const Step&) const { return any_spoiled_ ? spoiled_ : nullptr; }
 
  private:
@@ -98,7 +97,7 @@ class SimdEngine {
     }
   }
   void values() {
-    // In f32 each step is summed by itself, because a running sum drifts (cpu/attention_forward/segments.hpp).
+    // In f32 each step is summed separately, because a running sum drifts (cpu/attention_forward/segments.hpp).
     constexpr Into kInto = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
     load_v(values_);
     for (std::int64_t c = 0; c < d_v_; c += kR) {
@@ -121,8 +120,8 @@ class SimdEngine {
       }
     }
   }
-  /// V that is not finite counts as 0 here, and the worker's add_spoiled_values() adds it, because 0 * NaN must not
-  /// reach a row that may not see the key.
+  /// NaN and Inf of V count as 0 here, and the worker's add_spoiled_values() adds them, because 0 * NaN must not reach
+  /// a row for which the key is masked.
   void load_v(const Step& step) {
     if (step.block == v_block_) return;
     v_block_ = step.block;

@@ -1,4 +1,4 @@
-// src/cpu/blocks/exp2.hpp: 2^y and tanh for vectors of f32, as exact as the element type needs.
+// src/cpu/blocks/exp2.hpp: 2^y and tanh for vectors of f32, with the accuracy that the element type needs.
 #pragma once
 
 #include "cpu/blocks/level.hpp"
@@ -34,18 +34,18 @@ FALCHION_INLINE Floats exp2_on_unit_interval(Floats f) {
   return hn::MulAdd(p, f, splat(1.f));
 }
 
-/// 2^y. -inf gives 0, NaN stays NaN, and for y below -126 the result is flushed towards 0.
+/// 2^y. -inf gives 0, NaN stays NaN, and for y below -126 the result is flushed to 0.
 template <int kDegree>
 FALCHION_INLINE Floats exp2(Floats y) {
 #if FALCHION_AVX512
-  // vreduceps gives y - floor(y), and vscalefps multiplies by 2^floor(y). So -inf, NaN and underflow come out right
+  // vreduceps gives y - floor(y), and vscalefps multiplies by 2^floor(y). So -inf, NaN and underflow are correct
   // without a clamp, and the whole takes kDegree + 2 instructions.
   const Floats f{_mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF)};
   return Floats{_mm512_scalef_ps(exp2_on_unit_interval<kDegree>(f).raw, y.raw)};
 #else
-  // Adding 1.5 * 2^23 rounds y to an integer, which lies in the low bits of the sum. These bits are moved to the
-  // exponent field and so scale the polynomial. At y = -127 the polynomial is exactly 1, and scaled by 2^-127 its bits
-  // are those of 0. So a masked score (-inf) gives a true 0.
+  // Adding 1.5 * 2^23 rounds y to an integer in the low bits of the sum. These bits are shifted to the exponent field
+  // and so scale the polynomial. At y = -127 the polynomial is exactly 1, and scaled by 2^-127 its bits are those of 0.
+  // So a masked score (-inf) gives a true 0.
   const Floats magic = splat(12582912.f), clamped = hn::Max(splat(-127.f), y);
   const Floats shifted = hn::Add(clamped, magic);
   const Floats f = hn::Sub(clamped, hn::Sub(shifted, magic));  // [-0.5, 0.5]

@@ -1,6 +1,7 @@
-// src/cpu/blocks/gradient_operands.hpp: what the five products of attention's backward pass multiply, in f32: a block
+// src/cpu/blocks/gradient_operands.hpp: the operands of the five products of attention's backward pass, in f32: a block
 // of K and V with the sums of grad_k and grad_v, and some tiles of Q and grad_o. Each level's engine
-// (gradients_simd.hpp, gradients_amx.hpp) holds these rows, and adds pair by pair what its own products may not touch.
+// (gradients_simd.hpp, gradients_amx.hpp) holds these rows, and adds pair by pair where its products cannot be used
+// (NaN, Inf).
 #pragma once
 
 #include "args/cpu_attention_backward_args.hpp"
@@ -21,7 +22,7 @@ struct KeyBlock {
 struct GradientTile : TileRows {
   const float* lse = nullptr;  // (kM)
   const float* d = nullptr;    // (kM): grad_o . o - grad_lse
-  bool partial = false;        // some lane has no row, or a row that sees no key whatever the band says
+  bool partial = false;        // some lane has no row, or a row that sees no key
 
   FALCHION_INLINE bool has_row(int i) const { return i < count && lse[i] != -__builtin_inff(); }
 };
@@ -46,7 +47,7 @@ class GradientOperands {
   Matrix grad_v() const { return dv_; }
 
  protected:
-  /// Loads the keys of a block, and 0 up to the next 32 keys and columns; sets the sums of their gradients to 0.
+  /// Loads the keys of a block, padded with 0 to a multiple of 32 keys and columns; clears the sums of their gradients.
   void load_key_rows(const TileRows& of, const KeyBlock& block) {
     float k_spoiled = 0;
     const int padded = static_cast<int>(round_up(block.count, kBlock));
@@ -60,7 +61,7 @@ class GradientOperands {
     std::memset(dk_.data, 0, static_cast<std::size_t>(padded * dk_.ld) * sizeof(float));
     std::memset(dv_.data, 0, static_cast<std::size_t>(padded * dv_.ld) * sizeof(float));
   }
-  /// Loads the rows of one tile into place `slot`, in f32. Rows that see no key are 0 there, whatever they hold.
+  /// Loads the rows of one tile into place `slot`, in f32. Rows that see no key become 0, since they may hold NaN.
   void load_query_rows(int slot, const GradientTile& t) {
     float q_spoiled = 0, do_spoiled = 0;
     for (int i = 0; i < kM; ++i) {
@@ -74,9 +75,9 @@ class GradientOperands {
   }
 
   // ---- pair by pair ------------------------------------------------------------------------------------------------
-  // What follows adds the same as the products do, but only for the pairs of a row and a key for which seen(lane, key)
-  // holds: 0 * NaN must not reach a row or a key that does not see the other one. P and dS are (keys, kM), and their
-  // row 0 is that of key `first` of the block.
+  // These functions add the same as the products, but only for the pairs of a row and a key for which seen(lane, key)
+  // holds: 0 * NaN must not reach the gradient of a masked pair. P and dS are (keys, kM), and their row 0 is that of
+  // key `first` of the block.
 
   /// rows[key] += sum over the lanes of X(key, lane) Y(lane), for the keys [first, end).
   template <class Seen>
@@ -109,7 +110,7 @@ class GradientOperands {
   bool k_spoiled_ = false, q_spoiled_[kTiles] = {}, do_spoiled_[kTiles] = {};
 
  private:
-  /// Converts one row, or makes it 0 where there is none. Returns 0, or NaN if an element is NaN or infinite.
+  /// Converts one row, or clears it if there is none. Returns 0, or NaN if an element is NaN or infinite.
   static float load_row(const Bits* from, std::int64_t stride, std::int64_t d, Matrix to, std::int64_t i) {
     float* row = to.row(i);
     const std::int64_t n = from == nullptr ? 0 : d;

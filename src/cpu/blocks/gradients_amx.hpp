@@ -1,8 +1,9 @@
 // src/cpu/blocks/gradients_amx.hpp: the five products of gradients_simd.hpp on AMX tiles. Operand A of S^T, dP^T, dV
-// and dK is K, V, P^T and dS^T as they lie; that of dQ^T is K^T, which is turned once for each block of keys. Operand B
-// of S^T and dP^T is Q^T and dO^T in pairs of dims, that of dV and dK is dO and Q in pairs of rows, and that of dQ^T is
-// dS^T in pairs of keys. dV and dK are summed over the rows of four tiles at a time, because a block of them moves into
-// the tile registers and back again for each sum: for one tile of rows that would take longer than its products.
+// and dK is K, V, P^T and dS^T as they are; that of dQ^T is K^T, which is transposed once for each block of keys.
+// Operand B of S^T and dP^T is Q^T and dO^T in pairs of dims, that of dV and dK is dO and Q in pairs of rows, and that
+// of dQ^T is dS^T in pairs of keys. dV and dK are summed over the rows of four tiles at a time, because a block of them
+// moves into the tile registers and back again for each sum: for one tile of rows that would take longer than its
+// products.
 #pragma once
 
 #include "cpu/blocks/amx_pack.hpp"
@@ -75,7 +76,7 @@ class AmxGradients : public GradientOperands<T, 4> {
     score_blocks(k_rows_, q_turned_[slot], a_.d_qk, first, n, S);
     score_blocks(v_rows_, do_turned_[slot], a_.d_v, first, n, dP);
   }
-  /// Computes S and dP anew, as IEEE says, where an operand has a number that is not a sum of parts.
+  /// Computes S and dP again, following IEEE, if an operand has a number that cannot be split into parts.
   void repair(int slot, int first, int n, float* S, float* dP) {
     if (k_bad_ || q_bad_[slot]) multiply_rows(k_, q_[slot], a_.d_qk, first, n, S);
     if (v_bad_ || do_bad_[slot]) multiply_rows(v_, do_[slot], a_.d_v, first, n, dP);
@@ -86,13 +87,13 @@ class AmxGradients : public GradientOperands<T, 4> {
     bool spoiled = this->k_spoiled_;
     for (int i = 0; i < tiles; ++i) spoiled |= this->q_spoiled_[i] || this->do_spoiled_[i];
     for (int i = 0; spoiled && i < tiles; ++i)
-      this->load_query_rows(i, tile[i]);  // what is done pair by pair reads f32
+      this->load_query_rows(i, tile[i]);  // the pair-by-pair fallback reads f32
     return spoiled;
   }
-  /// Where put() puts P and dS of one tile, from one key of the step on. It is held by value, because the compiler
-  /// cannot know that what it writes is not the engine, and would load the engine's fields anew for each vector.
+  /// The destination of P and dS of one tile, from one key of the step on. It is held by value, because the compiler
+  /// cannot know that its writes do not alias the engine, and would reload the engine's fields for each vector.
   struct Put {
-    std::byte *p_rows, *ds_rows, *ds_pairs;  // null: not wanted
+    std::byte *p_rows, *ds_rows, *ds_pairs;  // null: not needed
     unsigned first;                          // of the step
     bool* bad;
 
@@ -158,9 +159,9 @@ class AmxGradients : public GradientOperands<T, 4> {
   static constexpr int kPartsT = kParts<T>;
   using Packed = Tiles<kPartsT>;
   using Source = FloatSource<kPartsT>;
-  static constexpr unsigned kSlices = kStepKeys / kDepth;  // room in ds_pairs_
+  static constexpr unsigned kSlices = kStepKeys / kDepth;  // space in ds_pairs_
 
-  /// Packs 32 rows as operand B of two products: turned, and in pairs of rows. Returns false if a number is bad.
+  /// Packs 32 rows as operand B of two products: transposed, and in pairs of rows. Returns false if a number is bad.
   template <class Rows>
   bool pack_rows(const Rows& rows, std::int64_t d, std::byte* turned, std::byte* pairs) {
     const bool good = pack_tiles<kPartsT, Order::kTurnedRows>(rows, kM, d, turned, upcoming_);
@@ -199,16 +200,16 @@ class AmxGradients : public GradientOperands<T, 4> {
     }
   }
 
-  /// f16 has one product more here than elsewhere, that of the two small parts. Without it S and dP are off by up to
-  /// 2^-16, and G = P (dP - D) takes the difference of two numbers that may be nearly equal.
+  /// f16 has one product more here than elsewhere, that of the two small parts. Without it S and dP have errors of up
+  /// to 2^-16, and G = P (dP - D) is the difference of two numbers that may be nearly equal.
   static constexpr int kScoreProducts = std::is_same_v<T, f16> ? 4 : kProducts<T>;
   static constexpr Product score_product(int i) {
     if constexpr (std::is_same_v<T, f16>) return i == 0 ? Product{1, 1} : kProduct<f16>[i - 1];
     return kProduct<T>[i];
   }
 
-  /// C (32, 32) = or += what sum(parts) adds to the tiles for each product of parts. As in AmxProducts, types of one
-  /// part sum in the tiles, and the others sum from 0, small products first.
+  /// C (32, 32) = or += the sum over the products of parts, each added to the tiles by sum(parts). As in AmxProducts,
+  /// types of one part sum in the tiles, and the others sum from 0, small products first.
   template <bool kAccumulate, class Sum>
   FALCHION_INLINE void block(const Sum& sum, float* c, std::int64_t ld) {
     constexpr bool kFromC = kAccumulate && kPartsT == 1;
@@ -276,13 +277,13 @@ class AmxGradients : public GradientOperands<T, 4> {
 
   std::int64_t slices_ = 0;          // of the depth, in K^T of the current block
   int step_ = 0;                     // the first key of the step
-  Matrix turned_;                    // K^T (d_qk, keys) on its way to k_turned_
-  std::uint16_t* staged_ = nullptr;  // 32 rows of bf16 on their way into tiles
+  Matrix turned_;                    // K^T (d_qk, keys), to be packed into k_turned_
+  std::uint16_t* staged_ = nullptr;  // 32 rows of bf16, to be packed into tiles
   std::byte *k_rows_, *v_rows_, *k_turned_;
   std::byte *q_turned_[kGroup], *do_turned_[kGroup], *q_pairs_[kGroup], *do_pairs_[kGroup];
   std::byte *p_rows_[kGroup], *ds_rows_[kGroup], *ds_pairs_[kGroup];  // P and dS of one step
   float* sum_;                                                        // (32, 32)
-  // Whether there is a number that is not a sum of parts: in K, V, Q, dO, and in P or dS of the step.
+  // Whether a number cannot be split into parts: in K, V, Q, dO, and in P or dS of the step.
   bool k_bad_ = false, v_bad_ = false, q_bad_[kGroup] = {}, do_bad_[kGroup] = {}, bad_[kGroup] = {};
   Upcoming upcoming_;
 };

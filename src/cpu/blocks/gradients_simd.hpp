@@ -19,11 +19,11 @@ class SimdGradients : public GradientOperands<T, 1> {
 
  public:
   using Scope = int;  // nothing to set up in a thread
-  /// A step has so many keys at most: P and dS of it take 32 KB, and stay in L1 from the products that make them to
-  /// those that read them.
+  /// The most keys of a step: P and dS of it take 32 KB, and stay in L1 from the products that make them to those that
+  /// read them.
   static constexpr int kStepKeys = 128, kChunkKeys = 128;
-  /// In f32 the sums over all queries and keys take 32 queries (dV, dK) or a step's keys (dQ) as a whole, because each
-  /// addition to a running sum rounds at its size.
+  /// In f32 the sums over all queries and keys add 32 queries (dV, dK) or a step's keys (dQ) as a whole, because each
+  /// addition to a running sum rounds at its magnitude.
   static constexpr Into kSum = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
 
   SimdGradients(const AttentionBackwardArgs& a, Arena& arena) : Base(a, arena) {
@@ -45,21 +45,21 @@ class SimdGradients : public GradientOperands<T, 1> {
   }
   void repair(int, int, int, float*, float*) {}
   void start_step(int) {}  // a step begins with this key of the block
-  /// To be called when all tiles of a group are loaded. Are P and dS of the group read in f32 after put()?
+  /// Call it when all tiles of a group are loaded. Returns whether P and dS of the group are read in f32 after put().
   bool finish_queries(int, const GradientTile*) { return true; }
-  /// Takes P and dS of two keys of a chunk and one vector of rows. Here they stay where they are made.
+  /// Accepts P and dS of two keys of a chunk and one vector of rows. This engine reads them where they were made.
   struct Put {
     FALCHION_INLINE void operator()(int, int, Floats, Floats, Floats, Floats) const {}
   };
   FALCHION_INLINE Put put(int, int) { return {}; }
   static constexpr bool kPuts = false;
-  /// Says that no row of a tile sees any of these keys.
+  /// Call it if no row of a tile sees any of these keys.
   void put_nothing(int, int, int) {}
 
   /// The products over one step: the keys [first, end) of the block and the rows of the group's tiles. P(slot) and
-  /// dS(slot) are (keys, kM), and dQ(slot) is dQ^T. masked: the step has pairs that do not see each other; dropped:
-  /// there is dropout. seen(slot, lane, key) tells which pairs see each other, kept(slot, lane, key) which of them have
-  /// a part in dV. Where a NaN or an infinity would meet a pair that may not have it, the product is done pair by pair.
+  /// dS(slot) are (keys, kM), and dQ(slot) is dQ^T. masked: the step has masked pairs; dropped: there is dropout.
+  /// seen(slot, lane, key): whether the row sees the key; kept(slot, lane, key): whether the pair contributes to dV. If
+  /// NaN or Inf would reach a masked pair, the product is computed pair by pair.
   template <class Buffers, class Seen, class Kept>
   void products(int, int first, int end, bool masked, bool dropped, const Buffers& x, const Seen& seen,
                 const Kept& kept) {

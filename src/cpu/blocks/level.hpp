@@ -82,7 +82,7 @@ struct bf16 {
     const hn::Rebind<std::uint32_t, FloatTag> word;
     return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(word, hn::LoadU(half, p))));
   }
-#if FALCHION_AMX  // one instruction instead of ten; like the tile products it treats denormals as 0
+#if FALCHION_AMX  // one instruction instead of ten; like the tile products it flushes denormals
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.raw));
   }
@@ -125,7 +125,7 @@ struct f16 {
   static FALCHION_INLINE Bits from_float(float x) { return f16_from_f32(x); }
 };
 
-// The two 8-bit types are inputs alone.
+// The two 8-bit types are input types only.
 struct e4m3 {
   using Bits = std::uint8_t;
   static FALCHION_INLINE Floats load(const Bits* p) {
@@ -134,7 +134,7 @@ struct e4m3 {
     const auto code = hn::PromoteTo(word, hn::LoadU(byte, p));
     const auto magnitude = hn::And(code, hn::Set(word, 0x7F));
     const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(word, 0x80)));
-    // The exponent moves to the place that it has in f32; below 8 there is none, and the mantissa counts 2^-9.
+    // The exponent moves to its place in f32; magnitudes below 8 have none, and the mantissa counts 2^-9.
     const auto normal = hn::ShiftLeft<20>(hn::Add(magnitude, hn::Set(word, 120 << 3)));
     const auto small = hn::Mul(hn::ConvertTo(kFloats, hn::BitCast(Int32Tag(), magnitude)), splat(0x1p-9f));
     const auto is_small = hn::Lt(hn::BitCast(Int32Tag(), magnitude), hn::Set(Int32Tag(), 8));

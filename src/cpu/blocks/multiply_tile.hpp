@@ -1,5 +1,5 @@
-// src/cpu/blocks/multiply_tile.hpp: the only loop of fused multiply-adds. It sums a tile
-// of C, held in registers, over a depth.
+// src/cpu/blocks/multiply_tile.hpp: the only loop of fused multiply-adds. It sums a tile of C, held in registers, over
+// a depth.
 #pragma once
 
 #include "cpu/blocks/level.hpp"
@@ -10,18 +10,18 @@ namespace falchion::cpu::FALCHION_LEVEL {
 // to cover the latency of two FMA units (4 cycles each), and they leave registers for the operands.
 inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
 inline constexpr int kR = kLanes == 16 ? 8 : 4;
-// How much of the depth lies between two calls of between.step(), which is some 100 cycles. With vectors of 4 it is
-// never called, because it would take more registers than there are.
+// The depth between two calls of between.step(), which is some 100 cycles. With vectors of 4 it is never called,
+// because it would take more registers than there are.
 inline constexpr int kBetween = kLanes == 16 ? 8 : 32;
 inline constexpr bool kSteps = kLanes > 4;
 
-/// Tells multiply_tile() that nothing is to be done in between.
+/// For multiply_tile() without work in between.
 struct Nothing {
   FALCHION_INLINE void step() {}
 };
 
-/// What a tile of C is before the sum: nothing yet; a running sum that goes on, so that each product rounds at its
-/// size; or a sum that the sum over this depth is added to as a whole.
+/// How the sum over this depth combines with C: it overwrites C; it continues C as a running sum, so that each product
+/// rounds at its magnitude; or it is summed separately and then added to C.
 enum class Into : std::uint8_t { nothing, running_sum, sum };
 
 /// C (kRows, kVectors vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step],

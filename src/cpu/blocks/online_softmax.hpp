@@ -1,6 +1,6 @@
 // src/cpu/blocks/online_softmax.hpp: softmax over a stream of key blocks, where each lane is a query row (Milakov and
-// Gimelshein 2018; FlashAttention-2, arXiv:2307.08691, section 3.1). Scores lie as S^T (keys, kM). So a row's maximum
-// and sum run down the keys, and no instruction ever works across lanes.
+// Gimelshein 2018; FlashAttention-2, arXiv:2307.08691, section 3.1). Scores are stored as S^T (keys, kM). So a row's
+// maximum and sum run down the keys, and no instruction works across lanes.
 #pragma once
 
 #include "cpu/blocks/exp2.hpp"
@@ -13,10 +13,10 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// conditional rescale of FlashAttention-4). P may then reach 2^kSlack, which does no harm in floating point.
 struct alignas(64) OnlineSoftmax {
   static constexpr float kSlack = 8;
-  float m[kM];       // the maximum that each row refers to, in units of S
+  float m[kM];       // the reference of each row, in units of S
   float top[kM];     // the true maximum so far, in units of S
   float l[kM];       // sum of exp2((s - m) c)
-  float shrink[kM];  // set by raise: what O must be multiplied by
+  float shrink[kM];  // set by raise: the factor of O
 
   FALCHION_INLINE void reset() {
     for (int i = 0; i < kM; ++i) {
@@ -27,18 +27,18 @@ struct alignas(64) OnlineSoftmax {
 
   // A block of scores S (keys, kM) takes three calls: outgrown(), then raise() if outgrown() returned true, then
   // update(). c > 0 converts units of S to bits. Between instructions tick(n) is called, where n is the share of the
-  // work that was done since the last call; all n add up to weight(keys).
+  // work since the last call; all n add up to weight(keys).
 
-  /// Makes P = exp2((S - m) c) of S (keys, kM), hands it to put(key, vec, p(key), p(key + 1)) for even keys, and adds
-  /// it to l. 16-bit types compute the difference with one multiply-subtract, s c - m c, as long as m c is not too
-  /// large for that. For f32 the rounding of m c would be visible.
+  /// Computes P = exp2((S - m) c) of S (keys, kM), passes it to put(key, vec, p(key), p(key + 1)) for even keys, and
+  /// adds it to l. 16-bit types compute the difference with one multiply-subtract, s c - m c, unless m c is too large
+  /// for that (kFar). For f32 the rounding of m c would be visible.
   template <int kDegree, class Put, class Tick>
   FALCHION_INLINE void update(const float* S, int keys, float c, Put put, Tick tick) {
     const Floats scale = splat(c);
     Floats reference[kVecs], base[kVecs];
     bool far = false;
     for (int v = 0; v < kVecs; ++v) {
-      // A row that has seen nothing keeps m = -inf. Here 0 takes its place, to avoid -inf - -inf.
+      // A row that has seen no key keeps m = -inf. 0 is used in its place, to avoid -inf - -inf.
       const Floats m_v = load(m + v * kLanes);
       reference[v] = hn::IfThenZeroElse(hn::Eq(m_v, splat(-__builtin_inff())), m_v);
       base[v] = hn::Mul(reference[v], scale);
@@ -56,12 +56,12 @@ struct alignas(64) OnlineSoftmax {
   }
   static FALCHION_INLINE int weight(int keys) { return keys + keys / 8; }
 
-  /// From this many bits on it is not safe to subtract m c: its rounding error may be larger than P can
-  /// hold, or it may overflow (masks of -1e30 and the like are added to scores). There s - m is computed
-  /// first, which is exact where it matters.
+  /// From this many bits on it is not safe to subtract m c: its rounding error may exceed the range of P, or it may
+  /// overflow (masks of -1e30 and the like are added to scores). There s - m is computed first, which is exact where it
+  /// matters.
   static constexpr float kFar = 1048576;
 
-  /// Updates `top` with the scores. Returns whether some row has outgrown its m by more than the slack.
+  /// Updates `top` with the scores. Returns whether some row exceeds its m by more than the slack.
   template <class Tick>
   FALCHION_INLINE bool outgrown(const float* S, int keys, float c, Tick tick) {
     Floats high[kVecs];
@@ -85,13 +85,13 @@ struct alignas(64) OnlineSoftmax {
     return any;
   }
 
-  /// Sets m = top and multiplies l by `shrink`. The caller must multiply what it has summed with the old m by the same.
+  /// Sets m = top and multiplies l by `shrink`. The caller must multiply its sums made with the old m by the same.
   void raise(float c) {
     for (int v = 0; v < kVecs; ++v) {
       const Floats before = load(m + v * kLanes);
       const Floats after = hn::Max(before, load(top + v * kLanes));
       const Floats ratio = exp2<5>(hn::Mul(hn::Sub(before, after), splat(c)));
-      // A row that still has seen nothing has O = l = 0, and -inf - -inf must not make a NaN of them.
+      // A row that has seen no key has O = l = 0, and -inf - -inf must not turn them into NaN.
       const Floats factor = hn::IfThenElse(hn::Eq(after, splat(-__builtin_inff())), splat(1.f), ratio);
       store(factor, shrink + v * kLanes);
       store(hn::Mul(load(l + v * kLanes), factor), l + v * kLanes);

@@ -11,8 +11,8 @@ class AmxProducts {
  public:
   using Scope = TileScope;
   static constexpr bool kFetches = true;
-  // With one chunk ahead the rows that are fetched last come too late: it was 9 % slower at d 64 and 2 % at d 128. (On
-  // Zen 5, where two chunks of all tensors fill half of L2, f32 is 3 % faster with one.)
+  // With one chunk ahead the prefetches that are issued last arrive too late: it was 9 % slower at d 64 and 2 % at d
+  // 128. (On Zen 5, where two chunks of all tensors fill half of L2, f32 is 3 % faster with one.)
   static constexpr int kAhead = 2;
   static constexpr bool kBf16 = kParts<T> == 1;
   static FALCHION_INLINE Floats rounded(Floats x) { return kBf16 ? Floats{from_bf16(to_bf16(x.raw))} : x; }
@@ -32,13 +32,13 @@ class AmxProducts {
   Upcoming& upcoming() { return plain_.upcoming(); }
   void start() { packed_y_ = packed_w_ = {}; }
 
-  /// The same as SimdProducts::outputs(), but one block of 32 x 32 at a time, so that the tiles' operands and results
-  /// are in L1.
+  /// Like SimdProducts::outputs(), but one block of 32 x 32 at a time, so that the tiles' operands and results are in
+  /// L1.
   template <class Keep, class Done>
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
                const Keep& keep, const Done& done) {
-    // If a number is not a sum of parts (split_bf16.hpp), or w is not finite, so that the zeros of P may not touch it,
-    // the chunk is computed in f32, as IEEE says.
+    // If a number cannot be split into parts (split_bf16.hpp), or w is not finite, so that the zeros of P may not be
+    // multiplied by it, the chunk is computed in f32, following IEEE.
     const bool packed = !w.spoiled && pack_w<true>(n, w) && pack_y(n, y) && pack_s(s, x_s.width, w.width) &&
                         pack_x(n, x, x_s, s) && scores(n, x.width, keep);
     if (!packed) return plain_.outputs(n, in_f32(n, x), in_f32(n, y), in_f32(n, w), in_f32(n, x_s), s, keep, done);
@@ -71,9 +71,9 @@ class AmxProducts {
     bool operator==(const Made&) const = default;
   };
 
-  // A block that comes out of the tiles is used while they compute the next one, so two buffers take turns.
+  // A block is used while the tiles compute the next one, so two buffers alternate.
   Matrix place(int turn) const { return {blocks_[turn % 2], kBlock}; }
-  /// Calls use(r, c, turn) for the block at (r, c), the turn-th one, when the next block has begun.
+  /// Calls use(r, c, turn) for the block at (r, c), the turn-th one, after the next block has been started.
   template <class Use>
   class OneBehind {
    public:
@@ -177,7 +177,7 @@ class AmxProducts {
     behind.end();
     return bad == 0;
   }
-  /// Fetches a block of S into L1, since the tiles wait until their block of S is loaded.
+  /// Prefetches a block of S into L1, since the tiles stall until their block of S is loaded.
   static FALCHION_INLINE void fetch_block(Matrix s, std::int64_t r, std::int64_t c) {
     for (std::int64_t i = 0; i < kBlock; ++i) {
       __builtin_prefetch(s.row(r + i) + c, 1, 3);
@@ -247,7 +247,7 @@ class AmxProducts {
     x_of_s_ = same ? x_ : x_s_;
     return pack_rows<Order::kRows>(n, x, x_) && (same || pack_rows<Order::kRows>(n, x_s, x_s_));
   }
-  /// Returns false if a number is not a sum of parts or, with kFinite, is NaN or infinite.
+  /// Returns false if a number cannot be split into parts or, with kFinite, is NaN or infinite.
   template <Order kOrder, bool kFinite = false>
   bool pack_rows(std::int64_t n, const Rows& x, std::byte* out) {
     if constexpr (kBf16) {
@@ -256,7 +256,7 @@ class AmxProducts {
     }
     return pack_tiles<kPartsT, kOrder>(Source{x.m}, n, x.width, out, upcoming());
   }
-  /// Converts only the rows themselves; the zeros that Rows promises past them are not made.
+  /// Converts only the rows themselves, without the zeros that Rows has past them.
   static Rows in_f32(std::int64_t n, Rows x) {
     if (x.in_place == nullptr) return x;
     float spoiled = 0;

@@ -1,6 +1,6 @@
-// src/cpu/blocks/rows.hpp: which query a lane holds and which keys it may see. The query heads of a GQA group are
-// packed into rows: row r of K/V head hk is query r / g of head hk * g + r % g. So one K/V tile serves the whole group,
-// and a decode step (s_q = 1) still fills lanes.
+// src/cpu/blocks/rows.hpp: the query of a lane and the keys that it sees. The query heads of a GQA group are packed
+// into rows: row r of K/V head hk is query r / g of head hk * g + r % g. So one K/V tile serves the whole group, and a
+// decode step (s_q = 1) still fills lanes.
 #pragma once
 
 #include "args/attention_call.hpp"
@@ -9,12 +9,12 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One sequence of the batch: where its rows lie and how many there are. Lengths come from the caller's memory and are
-/// clamped into the tensors, whatever they are.
+/// One sequence of the batch: its rows. Lengths are read from the caller's memory and clamped into the tensors, even if
+/// they are invalid.
 struct Sequence {
   std::int64_t q_batch, q_begin, q_len;  // query i is element [q_batch][q_begin + i] of q and o
   std::int64_t k_batch, k_begin, k_len;  // key j is element [k_batch][k_begin + j] of k and v
-  std::int64_t k_first;                  // how many rows of k lie before key 0, where padding is on the left
+  std::int64_t k_first;                  // rows of k before key 0, where padding is on the left
 
   static FALCHION_INLINE Sequence of(const AttentionCall& a, std::int64_t b) {
     Sequence s{b, 0, a.s_q, b, 0, a.s_k, 0};

@@ -8,31 +8,32 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Whether S needs no pass of its own, because the scale can be folded into the exponent and there is nothing else but
-/// the band. A scale of 0, below 0 or far from 1 needs the pass: folded in, 0 * -inf would be NaN and 8 / scale would
-/// not be finite.
+/// Whether S needs no separate pass, because the scale can be folded into the exponent and only the band is applied. A
+/// scale of 0, below 0 or far from 1 needs the pass: folded in, 0 * -inf would be NaN and 8 / scale would not be
+/// finite.
 FALCHION_INLINE bool plain_scores(const AttentionCall& a) {
   return a.scale > 1e-30f && a.scale < 1e30f && a.softcap == 0 && a.alibi.data == nullptr && a.bias.data == nullptr &&
          a.mask.data == nullptr;
 }
 
-/// The factor from S to the final score. It is 1 for decode, which scales its scores when it makes them.
+/// The factor from S to the final score. It is 1 for decode, which applies the scale when it computes S.
 FALCHION_INLINE float score_unit(const AttentionArgs& a) { return !a.decode && plain_scores(a) ? a.scale : 1.F; }
 
-/// What stands in S where a row does not see a key. Forward it may be a score of -inf: both have a probability of 0.
-/// Backward it may not, because G = P (dP - D) of a pair that is seen is NaN where dP or D is, also if P is 0. So a
-/// signalling NaN stands there. No operation gives one, and no score is one.
+/// The value of S for masked keys. In the forward pass it is -inf, like a score of -inf: both have a probability of 0.
+/// In the backward pass the two differ, because G = P (dP - D) of a visible pair is NaN if dP or D is, even if P is 0.
+/// So the mark is a signalling NaN, which no operation yields and no score is.
 inline constexpr float kHiddenForward = -__builtin_inff(), kHiddenBackward = __builtin_nansf("1");
 
-/// The keys that S has at one time: keys [key0 + begin, key0 + stop) of the sequence. Row 0 of S is that of `begin`.
+/// The keys of S that are in memory at one time: keys [key0 + begin, key0 + stop) of the sequence. Row 0 of S is that
+/// of `begin`.
 struct KeySpan {
   std::int64_t key0;
   int begin, stop;
   FALCHION_INLINE int count() const { return stop - begin; }
 };
 
-/// score.apply: S = softcap(scale S) - slope |distance|. Where there is a softcap and `derivative` is not null, it gets
-/// the derivative of the softcap.
+/// score.apply: S = softcap(scale S) - slope |distance|. With a softcap, `derivative`, if not null, gets its
+/// derivative.
 FALCHION_INLINE void apply_score(const AttentionCall& a, const TileRows& t, const KeySpan& keys, float* S,
                                  float* derivative = nullptr) {
   alignas(64) float slope[kM] = {}, position[kM] = {};
@@ -93,7 +94,7 @@ FALCHION_INLINE void add_bias_and_mask(const AttentionCall& a, const TileRows& t
   }
 }
 
-/// mask.keep: S = hidden where lane i does not see key j. A band is an interval of keys in each lane.
+/// mask.keep: S = hidden for masked keys. A band is an interval of keys in each lane.
 FALCHION_INLINE void keep_band(const TileRows& t, const KeySpan& keys, float hidden, float* S) {
   const Int32Tag ints;
   const auto key0 = static_cast<std::int32_t>(keys.key0);
@@ -109,7 +110,7 @@ FALCHION_INLINE void keep_band(const TileRows& t, const KeySpan& keys, float hid
   }
 }
 
-/// Whether lane i sees key j by the band, the mask and the bias together. Only rare paths call it.
+/// Whether lane i sees key j by the band, the mask and the bias together. Called in rare cases only.
 template <class T>
 FALCHION_INLINE bool sees(const AttentionCall& a, const TileRows& t, int i, std::int64_t j) {
   if (j < t.begin[i] || j >= t.end[i]) return false;

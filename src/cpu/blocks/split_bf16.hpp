@@ -1,8 +1,8 @@
-// src/cpu/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies only bf16, serves all
-// types. A bf16 number is one part. An f16 number is exactly two (8 + 8 bits hold its 11). An f32 number is three (24
-// bits), up to the last rounding. The products of two small parts are left out. A part has 8 bits, so what is left of a
-// number after its first part is at most 2^-8 of it (of 1 + 2^-8, for example), and after its second part 2^-17. So at
-// most 2^-16 of a product is left out for f16, and 2^-24 for f32.
+// src/cpu/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies only bf16, can be used
+// for all types. A bf16 number is one part. An f16 number is exactly two (8 + 8 bits hold its 11). An f32 number is
+// three (24 bits), up to the last rounding. The products of two small parts are left out. A part has 8 bits, so the
+// rest of a number after its first part is at most 2^-8 of it (of 1 + 2^-8, for example), and after its second part
+// 2^-17. So at most 2^-16 of a product is left out for f16, and 2^-24 for f32.
 #pragma once
 
 #include "cpu/blocks/level.hpp"
@@ -18,7 +18,7 @@ inline constexpr int kParts<f16> = 2;
 template <>
 inline constexpr int kParts<bf16> = 1;
 
-/// The products of parts (a, b) that count, the smallest first.
+/// The products of parts (a, b) that are computed, the smallest first.
 struct Product {
   int a, b;
 };
@@ -71,9 +71,8 @@ FALCHION_INLINE __m512i interleave(__m512i x) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kIndex), x);
 }
 
-/// Some numbers cannot be computed as sums of parts: NaN and infinities; numbers from 2^60 on, whose
-/// partial products may overflow where the sum does not; and numbers below 2^-100, whose small parts AMX
-/// would count as 0 (it flushes denormals).
+/// Some numbers cannot be split into parts: NaN and infinities; numbers of at least 2^60, whose partial products may
+/// overflow where the sum does not; and numbers below 2^-100, whose small parts AMX would flush to 0.
 inline constexpr float kPartsBelow = 0x1p60f, kPartsFrom = 0x1p-100f;
 FALCHION_INLINE bool has_parts(float x) {
   const float size = __builtin_fabsf(x);
@@ -88,8 +87,8 @@ FALCHION_INLINE __mmask16 without_parts(__m512 x) {
                                 _mm512_mask_cmp_ps_mask(small, size, _mm512_setzero_ps(), _CMP_NEQ_UQ));
 }
 
-/// Loads up to 16 elements from p as parts, and 0 past n. An element that is not a sum of parts becomes 0, and its bit
-/// is set in the result.
+/// Loads up to 16 elements from p as parts, and 0 past n. An element that cannot be split into parts becomes 0, and its
+/// bit is set in the result.
 template <class T>
 FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, __m256i (&part)[kParts<T>]) {
   const __mmask16 lanes = first_lanes(n);

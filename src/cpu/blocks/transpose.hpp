@@ -1,4 +1,4 @@
-// src/cpu/blocks/transpose.hpp: a 16 x 16 transpose of 32-bit words. All packing here is made of it.
+// src/cpu/blocks/transpose.hpp: a 16 x 16 transpose of 32-bit words, the base of all packing.
 #pragma once
 
 #include "cpu/blocks/level.hpp"

@@ -1,18 +1,18 @@
-// src/cpu/blocks/upcoming.hpp: prefetches rows of memory that a CPU kernel will need soon, a few at a time, while it
-// computes something else. A core stands still once it has some 16 misses outstanding, so it would have to wait if all
-// rows were prefetched at once. docs/design/cpu_linear_attention.md, "Memory", has the measurements.
+// src/cpu/blocks/upcoming.hpp: prefetches rows that a CPU kernel will need soon, a few at a time, during other work. A
+// core stalls once it has some 16 misses outstanding, so prefetching all rows at once would stall it.
+// docs/design/cpu_linear_attention.md, "Memory", has the measurements.
 #pragma once
 
 #include "cpu/blocks/level.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A list of rows and the pace at which they are prefetched. The code that computes calls step() or long_step() in its
-/// loops, and each call prefetches the rows that are due by then.
+/// A list of rows and the rate at which they are prefetched. The compute loops call step() or long_step(), and each
+/// call prefetches the rows that are due by then.
 class Upcoming {
  public:
-  /// To be called before each chunk. It forgets the rows that are left and expects as many steps until the next start()
-  /// as there were since the last one. The rows that are added now are spread evenly over these steps.
+  /// Call it before each chunk. It drops the remaining rows and expects as many steps until the next start() as there
+  /// were since the last one. The rows that are added now are spread evenly over these steps.
   void start() {
     expected_ = steps_;
     steps_ = 0;
@@ -29,14 +29,14 @@ class Upcoming {
     rows_ += count;
   }
 
-  /// Prefetches one row into the L2 if one is due. It suits loops that have many more steps than there are rows.
+  /// Prefetches one row into the L2 if one is due. For loops with many more steps than rows.
   FALCHION_INLINE void step() {
     ++steps_;
     if ((due_ += rows_) < expected_ || next_ == lists_) return;
     due_ -= expected_;
     fetch(list_[next_]);
   }
-  /// Prefetches all rows that are due. It suits loops with few and long steps.
+  /// Prefetches all rows that are due. For loops with few and long steps.
   FALCHION_INLINE void long_step() {
     ++steps_;
     for (due_ += rows_; due_ >= expected_ && next_ < lists_; due_ -= expected_) fetch(list_[next_]);
@@ -64,11 +64,10 @@ class Upcoming {
   static constexpr int kMost = 8;
   List list_[kMost];
   int lists_ = 0, next_ = 0;
-  // Each step adds rows_ to due_, and each prefetched row takes expected_ away from it. So rows_ rows are due in
-  // expected_ steps.
+  // Each step adds rows_ to due_, and each prefetched row subtracts expected_. So rows_ rows are due in expected_
+  // steps.
   std::int64_t rows_ = 0, expected_ = 0, due_ = 0;
-  // Steps since the last start(). At the first start() there were none, and 64 is assumed: with 0 all rows would be due
-  // at once.
+  // Steps since the last start(). Before the first start() 64 is assumed: with 0 all rows would be due at once.
   std::int64_t steps_ = 64;
 };
 

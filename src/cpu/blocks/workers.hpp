@@ -12,8 +12,8 @@ struct Counter {
   FALCHION_INLINE std::int64_t take() { return __atomic_fetch_add(&value, 1, __ATOMIC_RELAXED); }
 };
 
-/// Calls body(worker, counter) on at most args.threads workers of args.pool. This is the only place where work is given
-/// to other threads.
+/// Calls body(worker, counter) on at most args.threads workers of args.pool. This is the only place that starts work on
+/// other threads.
 template <class Args, class Body>
 void for_each_worker(const Args& a, std::int64_t items, const Body& body) {
   struct Shared {

@@ -1,5 +1,5 @@
-// src/cpu/gemm/few.hpp: a GEMM of few rows (decode). Its time is that of reading b, so b is read once, as it lies, and
-// nothing of it is packed: the lanes are along k.
+// src/cpu/gemm/few.hpp: a GEMM of few rows (decode). Reading b takes the time, so b is read once, in place, without
+// packing: the lanes are along k.
 #pragma once
 
 #include "cpu/gemm/store.hpp"
@@ -9,8 +9,8 @@ namespace falchion::cpu::FALCHION_LEVEL {
 inline constexpr int kFewRows = 16;
 // Rows of a and of b whose products are summed side by side: 16 sums on AVX-512 and NEON, 8 on AVX2.
 inline constexpr int kFewA = 4, kFewB = kLanes == 8 ? 2 : 4;
-// How many k are read at a time: of a row of b they are 4 to 16 KB, and of 16 rows of a, in f32, 256 KB. In i8 they are
-// so few that the sum of their products, of up to 2^14 each, is 2^24 at most, which f32 holds exactly.
+// How much of k is read at a time: of a row of b this is 4 to 16 KB, and of 16 rows of a, in f32, 256 KB. In i8 it is
+// so little that the sum of the products, of up to 2^14 each, is at most 2^24, which f32 holds exactly.
 template <class T>
 inline constexpr std::int64_t kFewDepth = kExactSums<T> ? 1024 : 4096;
 

@@ -1,6 +1,6 @@
-// src/cpu/gemm/kernel.hpp: a GEMM on the CPU. src/ref says what is computed; this file says in which order: each work
-// item is a tile of D, whose sums over all of k stay with one worker, and its store is fused. docs/design/gemm.md gives
-// the reasons and the measurements.
+// src/cpu/gemm/kernel.hpp: a GEMM on the CPU. src/ref defines the result; this file gives the order of the steps: each
+// work item is a tile of D, whose sums over all of k stay with one worker, and its store is fused. docs/design/gemm.md
+// gives the reasons and the measurements.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// How D is cut into items: rows fastest, so that workers share the columns of b that they read.
+/// How D is cut into items: rows fastest, so that concurrent workers share columns of b.
 struct GemmItems {
   std::int64_t rows, columns;  // of one item
   std::int64_t down, across;   // items along m, along n
@@ -47,15 +47,15 @@ class GemmWorker {
     const std::int64_t rows = min(items_.rows, a_.m - i), columns = min(items_.columns, a_.n - j);
     const auto a = GemmRows<T>::of(a_.a, b, a_.k, a_.k1).from(i);
     const auto of_b = GemmRows<T>::of(a_.b, b, a_.k, a_.k1);
-    product_.multiply(a, of_b.from(j), rows, columns, a_.k, sums_);
+    product_.multiply(a, of_b.from(j), rows, columns, a_.k, sums_);  // sums = A B^T
     if (swiglu()) product_.multiply(a, of_b.from(a_.n + j), rows, columns, a_.k, up_);
-    store_.run(b, i, rows, j, columns, sums_, up_);
+    store_.run(b, i, rows, j, columns, sums_, up_);  // D = activation(alpha sums + beta C + bias) + R
   }
 
  private:
   bool swiglu() const { return a_.activation == GemmActivation::swiglu; }
-  /// Rows of an odd number of cache lines. Whole register tiles may be written, and they have at most 32 rows and 64
-  /// columns.
+  /// Rows are an odd number of cache lines apart. Whole register tiles, of at most 32 rows and 64 columns, may be
+  /// written.
   GemmSums take(Arena& arena) const {
     const std::int64_t ld = round_up(items_.columns, 64) + 16;
     return {arena.take<float>(round_up(items_.rows, 32) * ld), ld};
@@ -79,7 +79,7 @@ struct GemmOnCpu {
     Worker(a, GemmItems::of(a, few), arena);
     return arena.used();
   }
-  /// Which of them runs is known when b is: its strides are not the plan's to know.
+  /// Which of them runs depends on b's strides, which the plan does not know.
   static std::size_t scratch(const GemmArgs& a) {
     const std::size_t packed = bytes<Packed>(a, false), few = a.m <= kFewRows ? bytes<Few>(a, true) : 0;
     return packed > few ? packed : few;
@@ -104,7 +104,7 @@ struct GemmOnCpu {
 template <class T>
 constexpr GemmKernel gemm_kernel() {
 #if FALCHION_AMX
-  // f16 would take three products of bf16 parts and f32 six, with their packing. They stay with avx512.
+  // f16 would take three products of bf16 parts and f32 six, with their packing. They use avx512's kernel.
   using Product = AmxGemm<T>;
 #elif FALCHION_VNNI
   static_assert(std::is_same_v<T, i8>);

@@ -1,5 +1,5 @@
-// src/cpu/gemm/pack.hpp: an operand of a GEMM, whatever its strides, to panels of f32: the elements of one k side by
-// side, as the register tile reads them.
+// src/cpu/gemm/pack.hpp: packs an operand of a GEMM, with any strides, into panels of f32: the elements of one k side
+// by side, as the register tile reads them.
 #pragma once
 
 #include "args/cpu_gemm_args.hpp"
@@ -8,7 +8,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Rows of a or b. k is one axis of segments of k1 elements, k2 of them. Where they follow each other they are one.
+/// Rows of a or b. k consists of k2 segments of k1 elements. Adjacent segments are merged into one.
 template <class T>
 struct GemmRows {
   using Bits = typename T::Bits;
@@ -22,7 +22,7 @@ struct GemmRows {
     return out;
   }
   GemmRows from(std::int64_t first) const { return {data + first * row, row, k2, step, k1}; }
-  /// Is each row one run of memory?
+  /// Whether each row is contiguous.
   bool whole(std::int64_t k) const { return step == 1 && k <= k1; }
 
   /// Calls f(address of k in row 0, done, count) for each run of elements that are `step` apart.
@@ -57,14 +57,14 @@ FALCHION_INLINE void load_block(const typename T::Bits* from, std::int64_t row, 
   }
 }
 
-/// out[k * kWide + r] for kWide rows r, of which those past `rows` are 0. Where kWide is no multiple of 16, up to 15
-/// floats behind the panel are overwritten, so panels are packed in ascending order.
+/// out[k * kWide + r] for kWide rows r; rows past `rows` are 0. If kWide is no multiple of 16, up to 15 floats behind
+/// the panel are overwritten, so panels are packed in ascending order.
 template <class T, int kWide>
 void pack_panel(const GemmRows<T>& x, std::int64_t rows, std::int64_t first, std::int64_t depth, float* out) {
   using Bits = typename T::Bits;
   x.each_run(first, depth, [&](const Bits* from, std::int64_t done, std::int64_t run) {
     float* to = out + done * kWide;
-    if (x.step != 1 || run == 1) {  // row after row of the panel; where rows lie side by side these are runs of memory
+    if (x.step != 1 || run == 1) {  // row after row of the panel; adjacent rows are contiguous
       for (std::int64_t k = 0; k < run; ++k, to += kWide) {
         convert_row<T>(from + k * x.step, x.row, rows, to);
         for (std::int64_t r = rows; r < kWide; ++r) to[r] = 0;

@@ -8,23 +8,23 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// The sums of an item, in f32; those of i8 are exact, and their 32 bits are an i32. Rows lie `ld` numbers apart, and
-/// rows and columns behind the item's, up to a whole register tile, may hold anything.
+/// The sums of an item, in f32; those of i8 are exact i32, stored as the same 32 bits. Rows are `ld` numbers apart, and
+/// rows and columns past the item's, up to a whole register tile, are undefined.
 struct GemmSums {
   float* data = nullptr;
   std::int64_t ld = 0;
   FALCHION_INLINE float* row(std::int64_t i) const { return data + i * ld; }
 };
 
-/// Are sums of this type i32?
+/// Whether sums of this type are i32.
 template <class T>
 inline constexpr bool kExactSums = std::is_same_v<T, i8>;
 
 FALCHION_INLINE Int32s to_int(Floats bits) { return hn::BitCast(Int32Tag(), bits); }
 FALCHION_INLINE Floats to_bits(Int32s x) { return hn::BitCast(kFloats, x); }
 
-/// Whatever the type, its numbers are packed as f32. A block of kDepth products of i8, each at most 2^14, sums to 2^22
-/// at most, so its sum in f32 is exact too; blocks are added up in i32.
+/// Numbers of every type are packed as f32. A block of kDepth products of i8, each at most 2^14, sums to 2^22 at most,
+/// so its sum in f32 is exact too; blocks are added up in i32.
 template <class T>
 class SimdGemm {
  public:
@@ -51,7 +51,7 @@ class SimdGemm {
       const std::int64_t depth = min(kDepth, k - first);
       pack<kRows>(a, rows, first, depth, a_);
       pack<kColumns>(b, columns, first, depth, b_);
-      first == 0 ? tiles<false>(rows, columns, depth, c) : tiles<true>(rows, columns, depth, c);
+      first == 0 ? tiles<false>(rows, columns, depth, c) : tiles<true>(rows, columns, depth, c);  // C = or += A B^T
     }
   }
 

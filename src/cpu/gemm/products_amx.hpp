@@ -1,5 +1,5 @@
-// src/cpu/gemm/products_amx.hpp: C = A B^T of one work item on AMX tiles: bf16, e4m3 as bf16, which holds each of its
-// numbers, and i8. Sums are f32, of i8 i32.
+// src/cpu/gemm/products_amx.hpp: C = A B^T of one work item on AMX tiles: bf16, e4m3 as bf16, which holds it exactly,
+// and i8. Sums are f32, of i8 i32.
 #pragma once
 
 #include "cpu/blocks/amx_pack.hpp"
@@ -7,11 +7,11 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// How many numbers a line of a tile has in its 64 bytes.
+/// The numbers in a line of a tile, which has 64 bytes.
 template <class T>
 inline constexpr std::int64_t kLineDepth = std::is_same_v<T, i8> ? 64 : 32;
 
-/// bf16 of 32 numbers. A number below 8 has no exponent and stands for so many 2^-9.
+/// bf16 of 32 numbers of e4m3. A code below 8 has no exponent and stands for a multiple of 2^-9.
 FALCHION_INLINE __m512i bf16_from_e4m3(__m256i codes) {
   const __m512i small = _mm512_castsi128_si512(
       _mm_setr_epi16(0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60));  // 0, 2^-9, ... 7 2^-9
@@ -36,8 +36,8 @@ FALCHION_INLINE __m512i load_line(const typename T::Bits* x, std::int64_t count)
     return _mm512_maskz_loadu_epi8(some, x);
 }
 
-/// Rows of an operand for pack_tile(), whatever their strides: a line of row i of the tile at (row, col). kRuns: each
-/// row is one run of memory.
+/// Rows of an operand for pack_tile(), with any strides: a line of row i of the tile at (row, col). kRuns: each row is
+/// contiguous.
 template <class T, bool kRuns>
 struct GemmTileSource {
   GemmRows<T> x;
@@ -65,10 +65,10 @@ template <class T>
 class AmxGemm {
  public:
   using Scope = TileScope;
-  static constexpr int kRows = 32, kColumns = 32;  // of tiles that are summed side by side
+  static constexpr int kRows = 32, kColumns = 32;  // of the tiles that are summed together
   static constexpr std::int64_t kLine = kLineDepth<T>, kBlockDepth = 8 * kLine;  // of k
-  /// b is turned while it is packed, which costs more than packing a, so an item has more rows than columns. Its sums
-  /// are 768 KB, and with them the packed operands of kBlockDepth stay in an L2 of 2 MB.
+  /// b is transposed while it is packed, which costs more than packing a, so an item has more rows than columns. Its
+  /// sums are 768 KB, and with them the packed operands of kBlockDepth stay in an L2 of 2 MB.
   static constexpr GemmTile tile(int few_rows) { return {kRows, kColumns, 768, 256, kBlockDepth, few_rows}; }
 
   AmxGemm(Arena& arena, std::int64_t rows, std::int64_t columns)
@@ -81,7 +81,7 @@ class AmxGemm {
       const std::int64_t depth = min(kBlockDepth, k - first);
       pack<Order::kRows>(a, k, rows, first, depth, a_);
       pack<Order::kTurnedRows>(b, k, columns, first, depth, b_);
-      tiles(rows, columns, ceil_div(depth, kLine), first == 0, c);
+      tiles(rows, columns, ceil_div(depth, kLine), first == 0, c);  // C = or += A B^T
     }
   }
 
@@ -110,7 +110,7 @@ class AmxGemm {
         float* sums = c.row(i) + j;
         first ? tile_zero_2x2() : tile_load_2x2(sums, c.ld);
         for (std::int64_t s = 0; s < slices; ++s)
-          tile_dot_2x2<kExactSums<T>>(a.from(i).slice(s), 64, a.row(), b.from(j).slice(s), b.row());
+          tile_dot_2x2<kExactSums<T>>(a.from(i).slice(s), 64, a.row(), b.from(j).slice(s), b.row());  // C += A B^T
         tile_store_2x2(sums, c.ld);
       }
     }

@@ -1,6 +1,6 @@
 // src/cpu/gemm/products_vnni.hpp: products of i8 with vpdpbusd, which adds four products of an unsigned and a signed
-// byte to each i32. B is made unsigned by adding 128, and what that adds to a sum, 128 times the sum of its row of A,
-// is taken off.
+// byte to each i32. B is made unsigned by adding 128; this adds 128 times the sum of A's row to each sum, which is
+// subtracted.
 #pragma once
 
 #include "cpu/blocks/transpose.hpp"
@@ -16,7 +16,7 @@ FALCHION_INLINE __m512i load_bytes(const std::int8_t* x, std::int64_t count) {
   return _mm512_maskz_loadu_epi8(some, x);
 }
 
-/// Packs rows into panels of words of four k: out[k / 4 * kWide + r]. Where kWide is no multiple of 16, up to 15 words
+/// Packs rows into panels of words of four k: out[k / 4 * kWide + r]. If kWide is no multiple of 16, up to 15 words
 /// behind the panel are overwritten, so panels are packed in ascending order.
 template <int kWide, bool kUnsigned>
 class WordPanel {
@@ -48,11 +48,11 @@ class WordPanel {
   FALCHION_INLINE const std::int8_t* at(std::int64_t k) const {
     return x_.data + k / x_.k1 * x_.k2 + k % x_.k1 * x_.step;
   }
-  /// Up to 64 numbers of a row, from k on, that are one run of memory.
+  /// Up to 64 numbers of a row, from k on, that are contiguous.
   FALCHION_INLINE __m512i run(std::int64_t r, std::int64_t k, std::int64_t count) const {
     return r < rows_ ? load_bytes(at(k) + r * x_.row, count) : _mm512_setzero_si512();
   }
-  /// The same where they may lie anywhere.
+  /// The same for any strides.
   __m512i gathered(std::int64_t r, std::int64_t k, std::int64_t count) const {
     std::int8_t bytes[64] = {};
     if (r < rows_) {
@@ -62,7 +62,7 @@ class WordPanel {
     }
     return _mm512_loadu_si512(bytes);
   }
-  /// Up to four numbers, from k on, of each of 16 rows, where the rows lie side by side in memory.
+  /// Up to four numbers, from k on, of each of 16 rows, where neighbouring rows are adjacent in memory.
   FALCHION_INLINE __m512i turned(std::int64_t r, std::int64_t k, std::int64_t count) const {
     const std::int64_t rows = rows_ - r;
     const auto some = static_cast<__mmask16>(rows >= 16 ? 0xFFFF : rows > 0 ? (1 << rows) - 1 : 0);
@@ -109,7 +109,7 @@ class VnniGemm {
   }
 
  private:
-  /// What the sums of each row of a panel of a start with: -128 times the sum of the row.
+  /// The start value of the sums of each row of a panel of a: -128 times the sum of the row.
   static __m512i start_of(const std::int32_t* panel, std::int64_t words) {
     __m512i sum = _mm512_setzero_si512();
     for (std::int64_t w = 0; w < words; ++w)
@@ -153,7 +153,7 @@ class VnniGemm {
   std::int32_t *a_, *b_, *start_;
 };
 
-/// Few rows: b is read as it lies, with the lanes along k, as in few.hpp.
+/// Few rows: b is read in place, with the lanes along k, as in few.hpp.
 class FewVnniGemm {
  public:
   using Scope = int;

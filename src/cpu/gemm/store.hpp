@@ -1,4 +1,4 @@
-// src/cpu/gemm/store.hpp: what follows the sums of a GEMM: D = activation(alpha s_a s_b sums + beta C + bias) + R.
+// src/cpu/gemm/store.hpp: the epilogue of a GEMM: D = activation(alpha s_a s_b sums + beta C + bias) + R.
 #pragma once
 
 #include "cpu/blocks/activation.hpp"
@@ -10,7 +10,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// T: the type of a.
 template <class T>
 class GemmStore {
-  static constexpr bool kScaled = sizeof(typename T::Bits) == 1;  // may there be scales?
+  static constexpr bool kScaled = sizeof(typename T::Bits) == 1;  // whether there may be scales
 
  public:
   GemmStore(const GemmArgs& a, Arena& arena, std::int64_t columns)
@@ -47,14 +47,14 @@ class GemmStore {
   }
 
  private:
-  static constexpr std::int64_t kChunk = 256;  // columns at a time, which lie on the stack
+  static constexpr std::int64_t kChunk = 256;  // columns at a time, in buffers on the stack
 
   /// Columns [j, j + count) of a row of d.
   struct Part {
     std::int64_t b, i, j, count;
   };
 
-  /// Calls f(offset of the first element, columns before it, columns) for each run along n1.
+  /// Calls f(offset of the first element, columns before it, columns) for each contiguous part along n1.
   template <class F>
   void each_run(const View& x, const Part& part, const F& f) const {
     for (std::int64_t done = 0; done < part.count;) {
@@ -69,7 +69,7 @@ class GemmStore {
       convert_row<From>(static_cast<const typename From::Bits*>(x.data) + at, x.stride[3], run, other_ + done);
     });
   }
-  /// Calls f with f32, or with the type of what is not f32.
+  /// Calls f with f32, or with the 16-bit type.
   template <class F>
   auto as_type(bool is_f32, const F& f) const {
     if (is_f32) return f(f32());
@@ -78,7 +78,7 @@ class GemmStore {
     else
       return f(T());
   }
-  /// A row of C or R goes to other_.
+  /// Loads a row of C or R into other_.
   void load_part(const View& x, bool is_f32, const Part& part) {
     as_type(is_f32, [&](auto type) { load_as<decltype(type)>(x, part); });
   }
@@ -97,7 +97,7 @@ class GemmStore {
     }
     as_type(a_.d_f32, [&](auto type) { store_as<decltype(type)>(part); });
   }
-  /// Sums of i8 as they are.
+  /// Stores sums of i8 unchanged.
   void store_sums(const Part& part, const float* sums) const {
     each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
       auto* out = static_cast<std::int32_t*>(a_.d.data) + at;
@@ -120,7 +120,7 @@ class GemmStore {
   static float scale(const View& x, std::int64_t b, std::int64_t row) {
     return element<f32>(x, b * x.stride[0] + row * x.stride[1]);
   }
-  /// What belongs to rows [j, j + columns) of b: their biases and scales go to place `to`.
+  /// Loads the biases and scales of rows [j, j + columns) of b to place `to`.
   void load_columns(std::int64_t b, std::int64_t j, std::int64_t columns, std::int64_t to) const {
     const View& x = a_.bias_n;
     for (std::int64_t c = 0; c < columns; ++c) {
@@ -136,7 +136,7 @@ class GemmStore {
   }
   /// out = factor s_b sums + beta C + bias. column: the place of the first one's bias and scale.
   void affine(const Part& part, const float* sums, std::int64_t column, float factor, float of_row, float* out) {
-    const bool has_c = a_.c.data != nullptr;  // never with swiglu, which needs other_ for itself
+    const bool has_c = a_.c.data != nullptr;  // never with swiglu, which uses other_ itself
     if (has_c) load_part(a_.c, a_.c_f32, part);
     const Floats alpha = splat(factor), beta = splat(a_.beta), row = splat(of_row);
     for (std::int64_t c = 0; c < part.count; c += kLanes) {

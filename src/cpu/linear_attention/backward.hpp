@@ -8,9 +8,9 @@
 //   dG_t = q_t.dq_t - k_t.dk_t (at the last token also + <S, dS> + <z, dz> of the final state),
 //   dg_t = the sum of dG from token t on.
 // A token's own contribution (of t to t, and of the last token to the final state) is in both terms of these
-// differences, so it is left out: where g = -15 everything else is 3e-7 of it and would be lost in rounding. With the
+// differences, so it is left out: for g = -15 everything else is 3e-7 of it and would be lost in rounding. With the
 // normaliser o is nearly v there, so a token's own part of dq and dk, which has the factor do.(v - o), is computed from
-// what u and n are without the token.
+// u and n without the token.
 #pragma once
 
 #include <type_traits>
@@ -30,7 +30,7 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
  public:
   using Base::Base;
 
-  /// Computes dq, and for each token what the sweep backwards needs.
+  /// Computes dq, and the numbers of each token that the backward sweep needs.
   void forwards(const LinearItem& item) {
     const Walk walk = item.forwards(a_);
     start(item, a_.initial_state, a_.initial_z);
@@ -48,6 +48,7 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
         chunk_.upcoming().start();
         if (j + 1 == group_) fetch(a_.grad_q, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
+        // x_t = S_t do_t, which gives dq_t
         chunk_.outputs(n, do_, {nullptr, nullptr, own()}, v_, k_, do_, states_[j],
                        whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix x) {
                          query_gradients(walk, i, first, end, h, j, x);
@@ -55,7 +56,7 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
         const bool last = i + n == walk.count;
         const bool final = last && item.last && has_final();
         if (final) clear(v_.m, n - 1, n);  // along_final_state() takes the state without the last token's own part
-        if (!last || final) chunk_.update(n, v_, k_, &states_[j]);
+        if (!last || final) chunk_.update(n, v_, k_, &states_[j]);  // S^T += V^T K
       }
       store_gradients<T>(a_, a_.grad_q, walk, i, n, item.head, q_, sum_);
     }
@@ -88,15 +89,17 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
         const auto dk_of_rows = whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix dk) {
           key_gradients(item, walk, i, first, end, h, dk);
         });
+        // dk_t = R_t v_t + r_t
         one_factor() ? chunk_.outputs(n, v_, {nullptr, nullptr, own()}, outer_, q_, v_, state, dk_of_rows)
                      : chunk_.outputs(n, v_, {factor_, term_, own()}, do_, q_, with_column(v_), state, dk_of_rows);
         transpose_state(a_, state, &turned_);
+        // dv_t = R_t^T k_t
         chunk_.outputs(n, k_, q_, outer_, turned_,
                        [&](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix dv) {
                          for (std::int64_t t = first; t < end; ++t)
                            store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h) + c, dv.row(t - first), 1, cols);
                        });
-        chunk_.update(n, with_column(outer_), q_, &state);
+        chunk_.update(n, with_column(outer_), q_, &state);  // R^T += A^T Q
       }
       store_gradients<T>(a_, a_.grad_k, walk, i, n, item.head, k_, sum_);
     }
@@ -156,10 +159,10 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
     }
   }
-  /// The same for token t where there is a decay. x is without the token's own part, and so is z until k is
-  /// added. That part of dq is own k, where own = do.v comes from the scores. With a normaliser own becomes
-  /// do.(v - o) / n, because dn has a part of the token itself; where o is nearly v, do.v and do.o would
-  /// cancel, so it is not computed from them.
+  /// The same for token t if there is a decay. x is without the token's own part, and so is z until k is added. That
+  /// part of dq is own k, where own = do.v comes from the scores. With a normaliser own becomes do.(v - o) / n, because
+  /// dn has a part of the token itself; where o is nearly v, do.v and do.o would cancel, so it is not computed from
+  /// them.
   void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
                             const float* x) {
     const float *q = q_.m.row(t), *k = k_.m.row(t);
@@ -194,7 +197,7 @@ class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
       if (!has_decay()) continue;
       const float own = a_.normalise ? *tokens_.own(walk, i + t, h) : own_[t];
       add_to_z(sum_.row(t), 1, own, q_.m.row(t), a_.d_qk);
-      // k.dk of the sequence's last token is only what it adds to the final state, which is its own part.
+      // k.dk of the sequence's last token is only its own contribution to the final state.
       const bool last = item.last && i + t == 0;
       if (!last) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), row, a_.d_qk);
     }
@@ -252,8 +255,8 @@ struct LinearBackward {
 };
 
 /// dg is a sum over all later tokens of differences whose terms cancel except for the rounding of their products. With
-/// operands of one bf16 part (2^-9) its error grows with sqrt(s) and is a tenth of dg at s = 500. So where there is a
-/// decay the products are those of f32.
+/// operands of one bf16 part (2^-9) its error grows with sqrt(s) and is a tenth of dg at s = 500. So with a decay the
+/// products are those of f32.
 template <class Plain, class Exact>
 struct LinearBackwardByDecay {
   static LinearMemory memory(const LinearAttentionArgs& a) {

@@ -1,6 +1,6 @@
-// src/cpu/linear_attention/backward_rows.hpp: what the sweeps of linear attention backward on the CPU hold: the rows of
-// a chunk and how they are loaded, the states of the heads, and the gradients that are being summed. The sweeps
-// themselves, and the letters, are in backward.hpp.
+// src/cpu/linear_attention/backward_rows.hpp: the memory of the backward sweeps of linear attention on the CPU: the
+// rows of a chunk and their loads, the states of the heads, and the sums of the gradients. The sweeps themselves, and
+// the letters, are in backward.hpp.
 #pragma once
 
 #include "cpu/linear_attention/gradient.hpp"
@@ -33,8 +33,8 @@ class LinearBackwardRows {
   float* own() const { return has_decay() ? own_ : nullptr; }
 
   // ---- the states ------------------------------------------------------------------------------------------------
-  // These are S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row,
-  // so in the sweep forwards z is kept apart, in z_.
+  // These are S^T (d_v, d_qk), and R^T with r as an extra row. Only products with an extra column may touch that row,
+  // so in the forward sweep z is kept apart, in z_.
   void start(const LinearItem& item, const View& s, const View& z) {
     for (std::int64_t j = 0; j < group_; ++j) {
       const StateRef ref = records_.start(item, item.head * group_ + j, s, z);
@@ -86,7 +86,7 @@ class LinearBackwardRows {
   void fetch(const View& x, const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t width, bool to_write) {
     fetch_rows<T>(x, walk, i, kChunk, h, width, to_write, &chunk_.upcoming());
   }
-  /// Fetches what the worker needs after value head j of the group in chunk i.
+  /// Prefetches what the worker needs after value head j of the group in chunk i.
   void fetch_next(const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t j) {
     if (++j == group_) {
       j = 0;
@@ -98,7 +98,7 @@ class LinearBackwardRows {
     fetch(a_.v, walk, i, h, a_.d_v, false);
     fetch(a_.grad_o, walk, i, h, a_.d_v, false);
   }
-  /// x with the column behind its last one, which holds 1 beside v and dn beside do.
+  /// x with an extra column, which holds 1 beside v and dn beside do.
   Rows with_column(Rows x) const {
     x.width = a_.d_v + (a_.normalise ? 1 : 0);
     return x;
@@ -108,9 +108,9 @@ class LinearBackwardRows {
     for (std::int64_t t = 0; t < n && a_.normalise; ++t) x->m.row(t)[a_.d_v] = value(t);
   }
   /// Without a normaliser there is only one factor, the scale, and in f32 it may be multiplied in first. Then outer_
-  /// (a) takes the place of do_.
+  /// (a) replaces do_.
   bool one_factor() const { return !Products::kBf16 && !a_.normalise; }
-  /// Makes outer = a = scale do / n, with scale dn in the column behind it, factor = scale / n and term = scale dn.
+  /// Computes outer = a = scale do / n, with scale dn in the extra column, factor = scale / n and term = scale dn.
   void load_outer(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     load_rows<T, Products>(a_.grad_o, walk, i, n, h, false, &outer_);
     for (std::int64_t t = 0; t < kChunk; ++t) {
@@ -126,13 +126,13 @@ class LinearBackwardRows {
     set_column(&outer_, n, [&](std::int64_t t) { return term_[t]; });
   }
 
-  /// Collects the blocks that products give into whole rows of `width` columns and then calls use(first, end, rows).
+  /// Collects the blocks of a product into whole rows of `width` columns and then calls use(first, end, rows).
   template <class Use>
   auto whole_rows(std::int64_t width, Use use) const {
     return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
       if (cols == width) return use(first, end, block);
-      // Whole vectors are copied, since dot() reads whole vectors: past its last column a block
-      // holds 0, while out_ may hold anything.
+      // Whole vectors are copied, since dot() reads whole vectors: a block holds 0 past its last column, while out_ is
+      // undefined there.
       const auto bytes = static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float);
       for (std::int64_t t = first; t < end; ++t) std::memcpy(out_.row(t) + c, block.row(t - first), bytes);
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});

@@ -17,8 +17,8 @@ FALCHION_INLINE Floats fade(Floats y) {
   return FALCHION_AMX ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;
 }
 
-/// F in bits (f log2 e), kept as sums of two floats, since what counts is the difference F_i - F_j, which is near 0,
-/// while F itself may be in the thousands.
+/// F in bits (f log2 e), kept as sums of two floats, since the difference F_i - F_j is needed, which is near 0, while F
+/// itself may be in the thousands.
 class ChunkDecay {
  public:
   explicit ChunkDecay(Arena& arena) {
@@ -62,8 +62,8 @@ FALCHION_INLINE void scale_row(const float* in, float factor, std::int64_t n, fl
 }
 
 /// For each token j of a chunk the score x_i . y_j becomes factor_j x_i . y_j + term_j. This is computed in f32, before
-/// anything is rounded, because the two may cancel. With `own` the score of token i with itself is written there and
-/// does not count in out_i, which then is a sum over j < i.
+/// any rounding, because the two may cancel. With `own` the score of token i with itself is written there and does not
+/// count in out_i, which then is a sum over j < i.
 struct ScoreTerms {
   const float *factor = nullptr, *term = nullptr;  // (kChunk)
   float* own = nullptr;                            // (kChunk)
@@ -82,7 +82,7 @@ class CausalChunk {
     products_.start();
   }
   const ChunkDecay& decay() const { return decay_; }
-  /// The list of what is fetched during the products.
+  /// The list of rows to prefetch during the products.
   Upcoming& upcoming() { return products_.upcoming(); }
 
   /// Computes `out` of the n rows. x_s is the x that is multiplied by the state. SimdProducts::outputs() explains done.
@@ -98,19 +98,19 @@ class CausalChunk {
     products_.outputs(n, x, y, w, scales ? scaled(x_s, n, decay_.in()) : x_s, s, keep, done);
   }
 
-  /// Makes s the state after the n rows.
+  /// Advances s to the state after the n rows.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
     const Rows y_out = decay_.any() ? scaled(y, n, decay_.out()) : y;
     for (std::int64_t r = 0; r < y.width && decay_.any() && !s->zero; ++r)
       scale_row(s->m.row(r), decay_.total(), w.width, s->m.row(r));
-    products_.update(n, y_out, w, s);
+    products_.update(n, y_out, w, s);  // S += Y^T W
   }
 
  private:
   struct Keep {
     const CausalChunk& chunk;
     const ScoreTerms& terms;
-    FALCHION_INLINE bool trivial() const { return chunk.keeps_all(terms); }  // nothing changes but the zeros
+    FALCHION_INLINE bool trivial() const { return chunk.keeps_all(terms); }  // only the zeros are written
     FALCHION_INLINE void operator()(std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t end_c,
                                     Matrix p) const {
       chunk.keep_causal(first, end, c, end_c, terms, p);
@@ -123,8 +123,8 @@ class CausalChunk {
 
   FALCHION_INLINE bool keeps_all(const ScoreTerms& terms) const { return !decay_.any() && terms.factor == nullptr; }
   /// Fades rows [first, end) and columns [from, to) of the scores (i, j), which are whole blocks, and sets them to 0
-  /// where j > i (with own: where j >= i), up to the next block. The zeros are selected and not made by multiplying,
-  /// because anything, also NaN, may stand there.
+  /// where j > i (with own: where j >= i), up to the next block. The zeros are selected and not multiplied, because the
+  /// scores there are undefined and may be NaN.
   void keep_causal(std::int64_t first, std::int64_t end, std::int64_t from, std::int64_t to, const ScoreTerms& terms,
                    Matrix scores) const {
     const auto lanes = hn::Iota(Int32Tag(), 0);

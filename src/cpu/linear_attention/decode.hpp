@@ -1,5 +1,5 @@
 // src/cpu/linear_attention/decode.hpp: one token of the recurrence, computed directly. The state is read once and
-// written once, in place if both states are one view. Everything else costs next to nothing.
+// written once, in place if both states are one view; the rest is negligible.
 #pragma once
 
 #include "cpu/linear_attention/state.hpp"
@@ -11,8 +11,8 @@ struct StepRows {
   float *q, *k, *v, *o, *z;
 };
 
-/// S' = fade S + k v^T and o += q^T S' for kRows rows of S, which lie in_row and out_row apart. `in` is null where
-/// there is no state yet, and `out` is null where none is wanted.
+/// S' = fade S + k v^T and o += q^T S' for kRows rows of S, which are in_row and out_row apart. `in` is null if there
+/// is no state yet, and `out` is null if none is requested.
 template <int kRows>
 FALCHION_INLINE void step_rows(const float* in, std::int64_t in_row, float* out, std::int64_t out_row, float fade,
                                const float* k, const float* q, const StepRows& x, std::int64_t n) {
@@ -24,8 +24,8 @@ FALCHION_INLINE void step_rows(const float* in, std::int64_t in_row, float* out,
     for (int r = 0; r < kRows; ++r) {
       Floats s = hn::Mul(splat(k[r]), v);
       if (in != nullptr) s = hn::MulAdd(splat(fade), load(in + r * in_row + c), s);
-      if (out != nullptr) store(s, out + r * out_row + c);
-      o = hn::MulAdd(splat(q[r]), s, o);
+      if (out != nullptr) store(s, out + r * out_row + c);  // S' = fade S + k v^T
+      o = hn::MulAdd(splat(q[r]), s, o);                    // o += q^T S'
     }
     store(o, x.o + c);
   }

@@ -1,7 +1,7 @@
-// src/cpu/linear_attention/forward.hpp: causal linear attention, forward, on the CPU. src/ref says what is computed;
-// this file says how. It works in chunks of tokens, as lightning attention and flash-linear-attention do: inside a
-// chunk it makes a small causal product, and from chunk to chunk it carries the state (Katharopoulos et al. 2020,
-// arXiv:2006.16236). docs/design/cpu_linear_attention.md gives the reasons and the measurements.
+// src/cpu/linear_attention/forward.hpp: causal linear attention, forward, on the CPU. src/ref defines the result; this
+// file gives the order of the steps. It works in chunks of tokens, as lightning attention and flash-linear-attention
+// do: inside a chunk it computes a small causal product, and from chunk to chunk it carries the state (Katharopoulos et
+// al. 2020, arXiv:2006.16236). docs/design/cpu_linear_attention.md gives the reasons and the measurements.
 #pragma once
 
 #include <type_traits>
@@ -40,9 +40,10 @@ class LinearForwardWorker {
       load_chunk(walk, i, n, item.head);
       load_keys(a_.q, walk, i, n, item.head, &q_);
       fetch(walk, i, n, item.head);
-      sum_weights(n);
+      sum_weights(n);  // n = scale q . z + eps
+      // O = tril(Q K^T) V + Q S
       chunk_.outputs(n, q_, k_, v_, state_, [&](auto... block) { store_outputs(walk, i, item.head, block...); });
-      if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);
+      if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);  // S += K^T V
     }
     if (streams_) streams_end();
     if (!item.last) return;
@@ -50,8 +51,7 @@ class LinearForwardWorker {
     end.store_z(a_.d_qk, z_.data());
   }
 
-  /// Writes the sum of one segment alone to its record. The last segment's sum is
-  /// not computed, since no other needs it.
+  /// Writes the sum of one segment alone to its record. The last segment's sum is not computed, since it is not needed.
   void sum(const LinearItem& item) {
     const Records records{a_};
     const StateRef record = records.at(item.b, item.head, item.segment);
@@ -74,7 +74,7 @@ class LinearForwardWorker {
   }
 
  private:
-  /// Loads q or k. With elu, normaliser or decay not only the products read them, so then they become f32 rows.
+  /// Loads q or k. With elu, normaliser or decay other code than the products reads them, so they become f32 rows.
   void load_keys(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
     if (a_.elu || a_.normalise || a_.decay.data != nullptr)
       return load_rows<T, Products>(x, walk, i, n, key_head(h), a_.elu, out);
@@ -89,19 +89,19 @@ class LinearForwardWorker {
     chunk_.start(a_.decay.data != nullptr, f_, n);
     return sum;
   }
-  /// Fetches, during the products of the chunk at token i, the rows of the chunk that comes kAhead chunks later. During
-  /// the first chunk it also fetches the chunks between the two.
+  /// Prefetches, during the products of the chunk at token i, the rows of the chunk that comes kAhead chunks later.
+  /// During the first chunk it also prefetches the chunks between the two.
   void fetch_ahead(const View& x, const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t width) {
     constexpr std::int64_t kTokens = Products::kAhead * kChunk;
     fetch_rows<T>(x, walk, i == 0 ? kChunk : i + kTokens, i == 0 ? kTokens : kChunk, head, width, false,
                   &chunk_.upcoming());
   }
-  /// Fetches what load_chunk() will read.
+  /// Prefetches what load_chunk() will read.
   void fetch_chunk(const Walk& walk, std::int64_t i, std::int64_t h) {
     fetch_ahead(a_.k, walk, i, key_head(h), a_.d_qk);
     fetch_ahead(a_.v, walk, i, h, a_.d_v);
   }
-  /// Fetches also the rows that this chunk's outputs go to, and the q of later chunks.
+  /// Also prefetches the rows of this chunk's outputs, and the q of later chunks.
   void fetch(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     chunk_.upcoming().start();
     if (!streams_) fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
@@ -127,8 +127,8 @@ class LinearForwardWorker {
                : store_row<T>(out, block.row(t - first), factor_[t], cols);
     }
   }
-  /// Whether outputs are written past the caches: they would not stay in a worker's L2 (2 MB where there is AMX), and
-  /// they are whole cache lines.
+  /// Whether outputs are written past the caches: if they would not stay in a worker's L2 (2 MB on CPUs with AMX), and
+  /// are whole cache lines.
   static bool streams(const LinearAttentionArgs& a) {
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Bits));
     constexpr auto kLine = 64 / kBytes;  // elements of a cache line

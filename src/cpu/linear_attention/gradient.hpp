@@ -1,5 +1,5 @@
-// src/cpu/linear_attention/gradient.hpp: what the sweep forwards of the backward pass hands to the sweep backwards,
-// token by token, and the gradients that are computed from that alone.
+// src/cpu/linear_attention/gradient.hpp: the numbers of each token that the forward sweep of the backward pass leaves
+// for the backward sweep, and the gradients that are computed from these alone.
 #pragma once
 
 #include "cpu/linear_attention/state.hpp"
@@ -7,12 +7,12 @@
 namespace falchion::cpu::FALCHION_LEVEL {
 
 /// For each token and value head one float of dG and, with normalise, one each of 1 / n, dn and `own`, the factor of
-/// the token's own k in dq and of its own q in dk. These arrays lie behind the records.
+/// the token's own k in dq and of its own q in dk. These arrays follow the records.
 class TokenGradients {
  public:
   explicit TokenGradients(const LinearAttentionArgs& a) : a_(a) {
     float* p = a.states == nullptr ? nullptr : a.states + Records{a}.total();
-    if (p == nullptr) return;  // only sizes are asked for
+    if (p == nullptr) return;  // only sizes are computed
     const std::int64_t each = a.normalise ? a.h_v * a.b * a.s : 0;
     inverse_ = p;
     normaliser_ = p + each;
@@ -50,7 +50,7 @@ void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& 
   }
 }
 
-/// Makes R (d_qk, d_v) from R^T.
+/// Transposes R^T into R (d_qk, d_v).
 inline void transpose_state(const LinearAttentionArgs& a, const State& state, State* turned) {
   turned->zero = state.zero;
   if (state.zero) return;
@@ -60,7 +60,7 @@ inline void transpose_state(const LinearAttentionArgs& a, const State& state, St
   }
 }
 
-/// <S, dS> + <z, dz> of value head h. S^T and z are the final ones without what the last token has added to them.
+/// <S, dS> + <z, dz> of value head h. S^T and z are the final ones without the last token's contribution.
 inline float along_final_state(const LinearAttentionArgs& a, std::int64_t b, std::int64_t h, const State& state,
                                const float* z) {
   const StateRef grad = StateRef::of(a.grad_final_state, a.grad_final_z, b, h);

@@ -1,5 +1,5 @@
-// src/cpu/linear_attention/items.hpp: who computes what, and how rows are loaded. An item is a part of one sequence and
-// one head. A walk is the order in which a sweep takes its tokens.
+// src/cpu/linear_attention/items.hpp: the work items of linear attention, and the loads of their rows. An item is a
+// part of one sequence and one head. A walk is the order in which a sweep visits its tokens.
 #pragma once
 
 #include <math.h>  // exp: the C name, so that no inline overload is shared between levels
@@ -23,7 +23,8 @@ struct Walk {
   }
 };
 
-/// One part of one sequence. Lengths come from the caller's memory and are clamped into the tensors, whatever they are.
+/// One part of one sequence. Lengths are read from the caller's memory and clamped into the tensors, even if they are
+/// invalid.
 struct LinearItem {
   std::int64_t b, head, segment;
   std::int64_t batch, row, length;  // where the sequence lies, and how many tokens it has
@@ -43,7 +44,7 @@ struct LinearItem {
     item.last = item.end == item.length && (item.first || item.begin < item.end);
     return item;
   }
-  /// Whether the segment lies past the end of a short sequence, so that there is nothing to do.
+  /// Whether the segment is past the end of a short sequence, so that there is nothing to do.
   bool absent() const { return !first && begin == end; }
 
   Walk forwards(const LinearAttentionArgs& a) const {
@@ -71,8 +72,8 @@ void run_linear_items(const LinearAttentionArgs& a, std::int64_t heads) {
   });
 }
 
-/// phi(x) = x > 0 ? x + 1 : e^x, rounded as the products will round it. So sums that are made beside the products, such
-/// as z, use the same numbers, and differences of the two cancel where they should.
+/// phi(x) = x > 0 ? x + 1 : e^x, rounded like the operands of the products. So sums that are made beside the products,
+/// such as z, use the same numbers, and differences of the two cancel where they should.
 template <class Products>
 FALCHION_INLINE void elu_plus_one(float* row, std::int64_t n) {
   for (std::int64_t c = 0; c < n; c += kLanes) {
@@ -82,8 +83,9 @@ FALCHION_INLINE void elu_plus_one(float* row, std::int64_t n) {
   }
 }
 
-/// Fetches those of tokens [first, first + n) of a head that exist into L2, because the hardware does not follow rows
-/// that lie kilobytes apart. It fetches all at once and is for products that do not fetch while they multiply.
+/// Prefetches the existing rows of tokens [first, first + n) of a head into L2, because the hardware prefetcher does
+/// not follow rows that are kilobytes apart. It prefetches all at once, for products that do not prefetch in their
+/// loops.
 template <class T>
 FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n,
                                    std::int64_t head, std::int64_t width) {
@@ -94,7 +96,7 @@ FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t
   }
 }
 
-/// The same, but the rows are fetched little by little during the products that come next.
+/// The same, but the rows are prefetched a few at a time during the next products.
 template <class T>
 void fetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head,
                 std::int64_t width, bool to_write, Upcoming* upcoming) {
@@ -133,13 +135,13 @@ void load_operand(const View& x, const Walk& walk, std::int64_t first, std::int6
   }
 }
 
-/// g of a token, but at least -1e4, where e^g is far below any f32. This keeps sums exact and makes no NaN of -inf.
+/// g of a token, but at least -1e4, where e^g is far below any f32. This keeps sums exact and avoids NaN from -inf.
 FALCHION_INLINE double decay_at(const LinearAttentionArgs& a, const Walk& walk, std::int64_t i, std::int64_t head) {
   const float g = *walk.at<const float>(a.decay, i, head);
   return g < -1e4F ? -1e4 : g;
 }
-/// Loads the decays of n tokens of a sweep and returns their sum. With late = 0 each token has its own decay. With
-/// late = 1 it has that of the token before it on the walk, as a gradient that walks backwards needs it.
+/// Loads the decays of n tokens of a sweep and returns their sum. With late = 0 each token has its own decay. With late
+/// = 1 it has that of the token before it on the walk, as needed for a gradient that walks backwards.
 inline double load_decay(const LinearAttentionArgs& a, const Walk& walk, std::int64_t first, std::int64_t n,
                          std::int64_t head, int late, double* f) {
   double sum = 0;

@@ -1,6 +1,6 @@
-// src/cpu/linear_attention/state.hpp: states in memory, and what the segments of one sequence hand to each other. With
-// few heads some workers would be idle, so a sequence is cut into segments. First each segment makes its own sum, then
-// a prefix over the segments is made, and then each segment is swept from the state that it starts with.
+// src/cpu/linear_attention/state.hpp: states in memory, and the exchange between the segments of one sequence. With few
+// heads some workers would be idle, so a sequence is cut into segments. First each segment computes its own sum, then a
+// prefix over the segments is computed, and then each segment is swept from its start state.
 #pragma once
 
 #include "cpu/linear_attention/items.hpp"
@@ -56,7 +56,7 @@ struct StateRef {
 };
 
 /// Records (b, h_v, segments) of S, z and e^F. A record first holds its segment's own sum and, after the prefix, the
-/// state that the segment starts with.
+/// segment's start state.
 struct Records {
   const LinearAttentionArgs& a;
 
@@ -67,7 +67,7 @@ struct Records {
     return {s, a.d_v, 1, s + a.d_qk * a.d_v, 1};
   }
   float& fade(const StateRef& record) const { return record.z[a.d_qk]; }
-  /// The state that a sweep starts from: the record of its segment, or the caller's tensor where there is one segment.
+  /// The start state of a sweep: the record of its segment, or the caller's tensor if there is one segment.
   StateRef start(const LinearItem& item, std::int64_t h, const View& s, const View& z) const {
     return a.segments > 1 ? at(item.b, h, item.segment) : StateRef::of(s, z, item.b, h);
   }
@@ -78,15 +78,15 @@ FALCHION_INLINE void add_to_z(float* z, float fade, float weight, const float* y
   for (std::int64_t c = 0; c < n; c += kLanes)
     store(hn::MulAdd(splat(fade), load(z + c), hn::Mul(splat(weight), load(y + c))), z + c);
 }
-/// z over the tokens of a sequence. Tokens are added to a sum of their chunk alone, because each addition to a running
-/// sum rounds at its size: over 8000 equal tokens z was off by 9e-6.
+/// z over the tokens of a sequence. Tokens are added to a sum of their chunk first, because each addition to a running
+/// sum rounds at its magnitude: over 8000 equal tokens the error of z was 9e-6.
 class RunningZ {
  public:
   RunningZ(Arena& arena, std::int64_t n) : n_(n) {
     for (float** x : {&z_, &before_, &chunk_}) *x = arena.take<float>(round_up(n, kBlock));
   }
   float* data() const { return z_; }
-  /// Begins the chunk after what z is now.
+  /// Begins a chunk from the current z.
   void start_chunk() {
     std::memcpy(before_, z_, static_cast<std::size_t>(round_up(n_, kBlock)) * sizeof(float));
     std::memset(chunk_, 0, static_cast<std::size_t>(round_up(n_, kBlock)) * sizeof(float));
@@ -105,7 +105,7 @@ class RunningZ {
  private:
   std::int64_t n_;
   float *z_, *before_, *chunk_;  // z; before the chunk; what the chunk has added
-  float faded_ = 1;              // what the chunk has made of `before_`
+  float faded_ = 1;              // the factor of before_ within the chunk so far
 };
 
 FALCHION_INLINE float dot(const float* x, const float* y, std::int64_t n) {
@@ -114,8 +114,8 @@ FALCHION_INLINE float dot(const float* x, const float* y, std::int64_t n) {
   return sum_of_lanes(sum);
 }
 
-/// Replaces each segment's sum by the state that the segment starts with, in the order of the sweep. `s` and `z` are
-/// what the whole sequence starts with.
+/// Replaces each segment's sum by the start state of the segment, in the order of the sweep. `s` and `z` are the start
+/// state of the whole sequence.
 inline void prefix_over_segments(const LinearAttentionArgs& a, const View& s, const View& z, bool backwards) {
   constexpr std::int64_t kRows = 16;
   const Records records{a};

@@ -1,7 +1,7 @@
-// src/cpu/norm/kernel.hpp: layer norm and RMSNorm on the CPU. src/ref says what is computed; this file says in which
-// order: a row, or a part of a long one, is converted to f32 in the scratch memory, which the passes over it read. A
-// long row is read and converted once for each pass. So is a row whose squares lie outside the range of f32, after its
-// first sums (policy/norm_range.hpp).
+// src/cpu/norm/kernel.hpp: layer norm and RMSNorm on the CPU. src/ref defines the result; this file gives the order of
+// the steps: a row, or a part of a long one, is converted to f32 in the scratch memory, which the passes over it read.
+// A long row is read and converted once for each pass. So is a row whose squares are outside the range of f32, after
+// its first sums (policy/norm_range.hpp).
 #pragma once
 
 #include "cpu/blocks/workers.hpp"
@@ -11,7 +11,7 @@
 namespace falchion::cpu::FALCHION_LEVEL {
 
 /// One worker with its slice of the scratch memory. kScaled: the numbers are multiplied by scale, because their squares
-/// lie outside the range of f32. That is code of its own, so that other rows do not pay for it.
+/// are outside the range of f32. That code is separate, so that other rows do not pay for it.
 template <class T, bool kScaled = false>
 class NormWorker {
  public:
@@ -27,7 +27,7 @@ class NormWorker {
         weight_(a.weight, a.weight_type, part_, arena),
         bias_(a.bias, a.bias_type, part_, arena) {}
 
-  /// What the row's numbers must be multiplied by; where that is not scale, nothing was written.
+  /// Returns the factor that the row's numbers need; if it is not `scale`, nothing was written.
   float run(std::int64_t row) {
     const NormPlace place = NormPlace::of(a_, row);
     if (a_.d > 0) fetch(place, 0, part_);
@@ -54,7 +54,7 @@ class NormWorker {
     });
     return scale_;
   }
-  /// The scratch memory was used for something else.
+  /// The scratch memory was overwritten.
   void forget() {
     residual_.forget();
     weight_.forget();
@@ -62,7 +62,7 @@ class NormWorker {
   }
 
  private:
-  /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
+  /// The mean of the row is mean + rest, where rest is the rounding error of mean in f32. RMSNorm subtracts no mean, so
   /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale.
   struct Moments {
     float mean = 0, rest = 0, variance = 0;
@@ -73,9 +73,9 @@ class NormWorker {
 
   static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
 
-  /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance"). The first number of the row is subtracted from each before
-  /// the first sum, so a row of equal numbers has a variance of exactly 0.
+  /// The deviations from the first mean are summed again, which corrects its rounding (Chan, Golub and LeVeque 1983,
+  /// "Algorithms for computing the sample variance"). The first number of the row is subtracted from each before the
+  /// first sum, so a row of equal numbers has a variance of exactly 0.
   Moments moments(const NormPlace& place) {
     const auto d = static_cast<double>(a_.d);
     Moments out;
@@ -124,11 +124,12 @@ class NormWorker {
   FALCHION_INLINE void multiply(std::int64_t count) {
     for (std::int64_t c = 0; kScaled && c < count; c += kLanes) store(hn::Mul(load(v_ + c), splat(scale_)), v_ + c);
   }
-  /// v = (v - mean) by weight + bias; RMSNorm has no mean to subtract. It computes whole vectors, so it goes past the
-  /// last number, where v_ has room.
+  /// v = (v - mean) by weight + bias; RMSNorm has no mean to subtract. It computes whole vectors, so it writes past the
+  /// last number, where v_ has space.
   template <bool kMean>
   FALCHION_INLINE void finish(std::int64_t count, Moments m, float by) {
-    // Or the vectors below are made before the calls above, and lie in memory during the loop: 10 % slower (GCC 12).
+    // Otherwise the vectors below are made before the calls above, and are in memory during the loop: 10 % slower (GCC
+    // 12).
     asm volatile("" : "+m"(m), "+m"(by));
     const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(by);
     const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
@@ -142,7 +143,7 @@ class NormWorker {
     }
   }
 
-  /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then, not yet multiplied.
+  /// Calls f(first, count) for each part of the row, whose sums x + residual are in v_ then, not yet multiplied.
   template <class F>
   FALCHION_INLINE void each_part(const NormPlace& place, const F& f) {
     for (std::int64_t first = 0; first < a_.d; first += part_) {

@@ -17,7 +17,7 @@ FALCHION_INLINE void with_type(Number type, const F& f) {
   }
 }
 
-/// A part of a row of an input. A part that is asked for again, as that of a weight is for each row, is kept.
+/// A part of a row of an input. A part that is requested again, like that of a weight for each row, is kept.
 class NormInput {
  public:
   NormInput(const View& x, Number type, std::int64_t part, Arena& arena)
@@ -45,7 +45,7 @@ class NormInput {
   std::int64_t at_ = 0, count_ = -1;  // what is held
 };
 
-/// Numbers of f32 to a part of a row of an output, where there is one.
+/// Stores f32 numbers to a part of a row of an output, if there is one.
 inline void store_part(const View& x, Number type, const NormPlace& place, std::int64_t first, std::int64_t count,
                        const float* numbers) {
   if (x.data == nullptr) return;
