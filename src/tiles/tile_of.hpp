@@ -1,10 +1,10 @@
-// src/tiles/tile_of.hpp: looks a tile up in what a back end has read from the tiles.def of an operation. src/tiles is
-// what a plan knows of the GPU variants without their code: the tile of each, and what it needs for it (facts.hpp). The
-// config of a kernel reads the same, so that no number has to be kept equal by hand. All of it is plain C++.
+// src/tiles/tile_of.hpp: looks a tile up in the tiles.def of an operation. src/tiles has what a plan knows of the GPU
+// variants without their code: the tile of each, and the threads and shared memory that it needs (facts.hpp). The
+// config of a kernel reads the same, so that no number is kept in two places. All of it is plain C++.
 //
-// A tiles.def has lines TILE(operation, back end, kind, head dim, fields). Whoever reads it defines
-// TILE_<operation>_<back end>(kind, head dim, fields) for the tiles that it wants; all others are left out. What the
-// fields mean is said where they are declared, in sm80.hpp and sm90.hpp beside it.
+// A tiles.def has lines TILE(operation, back end, kind, head dim, fields). The including file defines
+// TILE_<operation>_<back end>(kind, head dim, fields) for the tiles that it needs; all others are left out. The fields
+// are explained where they are declared, in sm80.hpp and sm90.hpp beside it.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace falchion {
 /// The types of variants, as variants.def names them.
 enum class VariantType { f32, f16, bf16, e4m3, i8 };
 
-/// The tile of a kind and head dim. One without rows, chunks and threads where the table has none, which the kernels'
-/// configs and tests/plan_gpu_test.cpp find.
+/// The tile of a kind and head dim, or one without rows, chunks and threads if the table has none, which the kernels'
+/// configs and tests/plan_gpu_test.cpp detect.
 template <class Tile, std::size_t n, class Kind>
 constexpr Tile tile_of(const Tile (&table)[n], Kind kind, int d) {
   for (const Tile& tile : table) {

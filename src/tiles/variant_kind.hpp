@@ -1,4 +1,4 @@
-// src/tiles/variant_kind.hpp: what stands third in a line of variants.def.
+// src/tiles/variant_kind.hpp: the third entry of a line of variants.def.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ enum class VariantKind : std::uint8_t {
   vnni,
 };
 
-/// For a kind that an operation has not: it is nowhere defined, so a constant that calls it does not compile.
+/// For a kind that the operation does not have: it is declared but not defined, so a constant that calls it does not
+/// compile.
 template <class T>
 T there_is_no_such_kind();
 

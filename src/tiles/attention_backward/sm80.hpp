@@ -1,5 +1,5 @@
-// src/tiles/attention_backward/sm80.hpp: the tile of each backward variant of sm80, and what the variant needs for it.
-// It is plain C++, because the plan reads it even where the code of the variant is not built.
+// src/tiles/attention_backward/sm80.hpp: the tile of each backward variant of sm80, and the threads and shared memory
+// that it needs. It is plain C++, because the plan reads it even if the code of the variant is not built.
 #pragma once
 
 #include "args/gpu_attention_backward_args.hpp"
@@ -11,8 +11,8 @@ namespace falchion::sm80 {
 /// tiles once and adds to sums of grad_q.
 enum class BackwardKind { bits16, bits32, once };
 
-/// One line of tiles.def. What a CTA owns stays: a tile of keys with the sums of grad_k and grad_v, or a tile of
-/// query rows with the sums of grad_q. What it visits are the tiles of the other side, one after another.
+/// One line of tiles.def. The owned side stays in the CTA: a tile of keys with the sums of grad_k and grad_v, or a tile
+/// of query rows with the sums of grad_q. The visited side are the tiles of the other side, one after another.
 struct BackwardTiles {
   BackwardKind kind = BackwardKind::bits16;
   int d = 0;
@@ -32,9 +32,9 @@ constexpr BackwardTiles attention_backward_tiles(BackwardKind kind, int d) {
   return tile_of(kTiles, kind, d);
 }
 
-/// A row of f32 in shared memory is 16 bytes longer than its data, so that neighbouring rows lie in other banks.
+/// A row of f32 in shared memory has 16 bytes of padding, so that neighbouring rows are in different banks.
 constexpr int kPadding = 4;
-/// What the barriers of kind once and the records of a CTA take.
+/// Bytes of the barriers of kind once and of the records of a CTA.
 constexpr int kRecordBytes = 512;
 
 constexpr int backward_shared_bytes(const BackwardTiles& t) {

@@ -1,5 +1,5 @@
-// src/tiles/attention_backward/sm90.hpp: the tile of each backward variant on Hopper, and what the variant needs for
-// it. This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's
+// src/tiles/attention_backward/sm90.hpp: the tile of each backward variant on Hopper, and the threads and shared memory
+// that it needs. It is plain C++: the plan reads it, even if the variant's code is not built, and so does the kernel's
 // config.
 #pragma once
 
@@ -11,15 +11,15 @@ namespace falchion::sm90 {
 /// The kinds of backward variants.
 enum class BackwardKind { plain, wide };
 
-/// Do so many consumer warpgroups and one more get the registers that they ask for? A launch has as many for each
-/// thread as fit when all threads have the same number. A warpgroup that asks for more than its CTA has waits for ever.
+/// Whether `consumers` consumer warpgroups and one producer warpgroup get the registers that they request. At launch
+/// all threads have the same number, as many as fit. A warpgroup that requests more than its CTA has waits for ever.
 constexpr bool registers_fit(int consumers, int of_consumer, int of_producer) {
   const int threads = 128 * (consumers + 1), at_launch = 65536 / threads / 8 * 8;
   return consumers * of_consumer + of_producer <= (consumers + 1) * at_launch;
 }
 
-/// What the two consumer warpgroups of a CTA do in turns. Left to themselves they fall into step, and then both take
-/// their exponentials while the tensor cores wait.
+/// What the two consumer warpgroups of a CTA do in turns. Without turns they synchronise by chance, and then both
+/// compute exponentials while the tensor cores idle.
 enum class BackwardTurns { starting_scores, exponentials };
 
 /// One line of tiles.def.
@@ -34,7 +34,7 @@ struct BackwardTiles {
   static constexpr int kConsumers = 2;
   static constexpr int kStagesDs = 2;       // tiles of dS
   static constexpr int kBarrierBytes = 8;   // of a barrier
-  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and what lies beside it
+  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and its neighbours
   constexpr int threads() const { return 128 * (kConsumers + 1); }
   /// K, V, the stages of q and grad_o with their statistics, dS, the tile of grad_q in f32, and the barriers.
   constexpr int shared_bytes() const {

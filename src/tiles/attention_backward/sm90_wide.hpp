@@ -1,5 +1,5 @@
-// src/tiles/attention_backward/sm90_wide.hpp: the tiles of Hopper's backward variants for head dims above 128, and what
-// these variants need. It is plain C++, as sm90.hpp is for the others.
+// src/tiles/attention_backward/sm90_wide.hpp: the tiles of Hopper's backward variants for head dims above 128, and the
+// threads and shared memory that they need. It is plain C++, like sm90.hpp for the others.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@ struct WideTiles {
   int consumer_registers = 0, producer_registers = 0;  // of a thread
 
   static constexpr int kLines = 64, kConsumers = 2;
-  static constexpr int kStagesP = 2;        // tiles of P on their way from one warpgroup to the other
+  static constexpr int kStagesP = 2;        // tiles of P between the two warpgroups
   static constexpr int kBarrierBytes = 8;   // of a barrier
-  static constexpr int kRecordBytes = 152;  // of the record of the CTA's tile and what lies beside it
+  static constexpr int kRecordBytes = 152;  // of the record of the CTA's tile and its neighbours
   constexpr int rows() const { return kLines * kConsumers; }
   constexpr int keys() const { return kLines; }
   constexpr int threads() const { return 128 * (kConsumers + 1); }
   constexpr int tile_bytes() const { return 2 * kLines * d; }
-  /// K and V without what is held, the stages of q with their statistics and of grad_o, P, and the barriers.
+  /// K and V without the held boxes, the stages of q with their statistics and of grad_o, P, and the barriers.
   constexpr int keys_bytes() const {
     const int tiles =
         tile_bytes() * (stages_q + stages_grad_o) + 2 * 2 * kLines * (d - 64 * held) + kStagesP * 2 * kLines * kLines;

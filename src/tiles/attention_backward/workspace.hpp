@@ -1,5 +1,5 @@
-// src/tiles/attention_backward/workspace.hpp: what kernels of attention's backward pass keep in the workspace. It is
-// plain C++, because the plan counts its bytes.
+// src/tiles/attention_backward/workspace.hpp: the workspace of the kernels of attention's backward pass. It is plain
+// C++, because the plan counts its bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace falchion::gpu {
 /// Rows of a sequence are padded to multiples of this in the workspace, so that whole tiles can be copied.
 inline constexpr int kPaddedRows = 128;
 
-/// What the pass needs of a query row beside its operands. A row that counts for nothing has an lse of +inf, so that
-/// its probabilities are 0, and a delta of -0, which no sum gives (sums begin with +0). The lse alone would not do,
-/// because an infinite score gives one of +inf too.
+/// The statistics of a query row that the pass needs beside its operands. A masked-out row has an lse of +inf, so that
+/// its probabilities are 0, and a delta of -0, which no sum gives (sums begin with +0). The lse alone would not mark
+/// it, because an infinite score gives an lse of +inf too.
 struct RowStatistic {
   float lse;    // the natural logarithm, or that to base 2: see launch_before_backward
   float delta;  // grad_o . o - grad_lse, which the papers call D
 };
 
-/// Where the rows of sequences lie in the workspace. The rows of a head lie one after another, each sequence from a
-/// multiple of kPaddedRows on. Packed, sequence b begins at multiple number cu_q[b] / kPaddedRows + b, so that nobody
-/// has to add up lengths.
+/// The rows of sequences in the workspace. The rows of a head are contiguous, each sequence starting at a multiple of
+/// kPaddedRows. Packed, sequence b begins at multiple number cu_q[b] / kPaddedRows + b, so that lengths need not be
+/// added up.
 struct BackwardLayout {
-  std::int64_t rows;  // of one head, with the padding; all sequences together where they are packed
+  std::int64_t rows;  // of one head, with the padding; packed: of all sequences together
 
   static FALCHION_HD BackwardLayout of(const AttentionBackwardArgs& a) {
     return {(a.packed ? a.total_q / kPaddedRows + a.b : (a.s_q + kPaddedRows - 1) / kPaddedRows) * kPaddedRows};
@@ -46,25 +46,25 @@ struct BackwardLayout {
   FALCHION_HD std::size_t statistics_bytes(const AttentionBackwardArgs& a) const {
     return static_cast<std::size_t>(heads(a) * rows) * sizeof(RowStatistic);
   }
-  /// Behind the statistics, where slopes have a gradient: a sum for each tile of rows of head h. Packed, the tiles of
-  /// all sequences come one after another.
+  /// After the statistics, if slopes have a gradient: a sum for each tile of rows of head h. Packed, the tiles of all
+  /// sequences follow each other.
   FALCHION_HD float* slope_sums(const AttentionBackwardArgs& a, std::int64_t b, std::int64_t h) const {
     return reinterpret_cast<float*>(a.workspace + statistics_bytes(a)) + (a.packed ? h : b * a.h_q + h) * a.row_tiles;
   }
   FALCHION_HD std::size_t slope_sums_bytes(const AttentionBackwardArgs& a) const {
     return static_cast<std::size_t>(heads(a) * a.row_tiles) * sizeof(float);
   }
-  /// Behind the statistics, where several CTAs add to grad_q: two counters for each 64 rows, which say how many of
-  /// these CTAs have added theirs. A tile has two parts: halves of its columns, or with 128 rows halves of its rows;
-  /// then every second pair of counters is not used.
+  /// After the statistics, if several CTAs add to grad_q: two counters for each 64 rows, of the CTAs that have added
+  /// theirs. A tile has two parts: halves of its columns, or with 128 rows halves of its rows; then every second pair
+  /// of counters is unused.
   FALCHION_HD unsigned* turns(const AttentionBackwardArgs& a) const {
     return reinterpret_cast<unsigned*>(a.workspace + statistics_bytes(a));
   }
   FALCHION_HD std::size_t turns_bytes(const AttentionBackwardArgs& a) const {
     return (static_cast<std::size_t>(heads(a) * rows / 64 * 2) * sizeof(unsigned) + 127) / 128 * 128;
   }
-  /// Behind these, d f32 sums for each row. With any_order they are cleared before the CTAs
-  /// add; else they hold nothing until the first CTA has stored its own.
+  /// After these, d f32 sums for each row. With any_order they are cleared before the CTAs add; otherwise they are
+  /// undefined until the first CTA has stored its own.
   FALCHION_HD float* grad_q_sums(const AttentionBackwardArgs& a) const {
     return reinterpret_cast<float*>(a.workspace + statistics_bytes(a) + turns_bytes(a));
   }

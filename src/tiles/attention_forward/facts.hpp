@@ -1,5 +1,5 @@
-// src/tiles/attention_forward/facts.hpp: what each forward variant of attention needs, by its line in variants.def.
-// src/variant_gpu.in asserts of each variant that is built that its code has these facts.
+// src/tiles/attention_forward/facts.hpp: the facts of each forward variant of attention, by its line in variants.def.
+// src/variant_gpu.in asserts for each built variant that its code has these facts.
 #pragma once
 
 #include "tiles/attention_forward/sm80.hpp"

@@ -1,7 +1,6 @@
-// src/tiles/attention_forward/halves_workspace.hpp: what kind halves of Hopper's forward keeps in the workspace: q, k
-// and v as two f16 parts, and the factor that undoes the scale of each row. This is plain C++, because the plan counts
-// the bytes also where the code of the variants is not built. docs/design/sm90_forward.md, "f32 as two halves",
-// describes it.
+// src/tiles/attention_forward/halves_workspace.hpp: the workspace of kind halves of Hopper's forward pass: q, k and v
+// as two f16 parts, and the factor that undoes the scale of each row. It is plain C++, because the plan counts the
+// bytes even if the code of the variants is not built. docs/design/sm90_forward.md, "f32 as two halves", describes it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ struct alignas(8) KeyFactors {
 };
 
 /// The parts of the workspace, in bytes from its start. q, k and v are (b, s, h, 2, d): first the high parts of a row,
-/// then the low ones. The factors are (b, h, s), so that those of neighbouring keys lie side by side.
+/// then the low ones. The factors are (b, h, s), so that those of neighbouring keys are contiguous.
 struct HalvesLayout {
   std::size_t q, k, v, q_factors, key_factors, bytes;
 

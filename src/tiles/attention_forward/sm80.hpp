@@ -1,6 +1,6 @@
-// src/tiles/attention_forward/sm80.hpp: the tile of each forward variant of sm80, and what the variant needs for it. It
-// is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's config reads it
-// too.
+// src/tiles/attention_forward/sm80.hpp: the tile of each forward variant of sm80, and the threads and shared memory
+// that it needs. It is plain C++, because the plan reads it even if the code of the variant is not built. The kernel's
+// config reads it too.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
@@ -15,7 +15,7 @@ struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
   int rows = 0, keys = 0;
-  int warps = 0;   // of a CTA, which share its rows equally
+  int warps = 0;   // of a CTA; each has an equal share of the rows
   int stages = 0;  // K/V tiles in flight
   int ctas = 0;    // CTAs that share an SM
   bool q_in_registers = false;

@@ -1,6 +1,6 @@
-// src/tiles/attention_forward/sm90.hpp: the tile of each forward variant on Hopper, and what the variant needs for it.
-// This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's config.
-// docs/design/sm90_forward.md says how the tiles were chosen.
+// src/tiles/attention_forward/sm90.hpp: the tile of each forward variant on Hopper, and the threads and shared memory
+// that it needs. It is plain C++: the plan reads it, even if the variant's code is not built, and so does the kernel's
+// config. docs/design/sm90_forward.md gives the reasons for the tiles.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
@@ -23,10 +23,10 @@ struct Tile {
   int ctas = 0;                                        // CTAs that share an SM
   int consumer_registers = 0, producer_registers = 0;  // of a thread
   Turns turns = Turns::never;
-  int early = 0;  // how many of a thread's exponentials run before the wait for O, while its product is still running
+  int early = 0;  // how many of a thread's exponentials run before the wait for O, whose product still runs
 
   constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
-  /// How many 16-bit numbers stand for one number of Q, K and V. Kind halves splits an f32 number into two.
+  /// The 16-bit numbers for one number of Q, K and V. Kind halves splits an f32 number into two.
   constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
   /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
   /// d 256 O alone takes half of its registers.
@@ -35,15 +35,15 @@ struct Tile {
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
-  // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
-  // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
+  // In shared memory, after the tiles of Q, K and V, are the records of tiles that the scheduler works out ahead, and a
+  // record of rows for each consumer warp (16 rows). The config asserts their sizes.
   static constexpr int kRecords = 2;
-  /// When so many tiles of keys are left to load, the producer wants the next record.
+  /// The producer requests the next record when so many tiles of keys are left to load.
   static constexpr int kNear = 4;
   static constexpr int kRecordBytes = 120;
   static constexpr int kRowsRecordBytes = 48;
   static constexpr int kBarrierBytes = 8;
-  /// The bytes of shared memory with stages_q stages of Q, a multiple of the alignment of the tiles, 1024 bytes.
+  /// The bytes of shared memory with stages_q stages of Q, a multiple of 1024, the alignment of the tiles.
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);

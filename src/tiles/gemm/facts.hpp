@@ -1,5 +1,5 @@
-// src/tiles/gemm/facts.hpp: what each GEMM variant needs, by its line in variants.def. src/variant_gpu.in asserts of
-// each variant that is built that its code has these facts.
+// src/tiles/gemm/facts.hpp: the facts of each GEMM variant, by its line in variants.def. src/variant_gpu.in asserts for
+// each built variant that its code has these facts.
 #pragma once
 
 #include "tiles/gemm/sm80.hpp"

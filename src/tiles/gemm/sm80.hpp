@@ -1,5 +1,5 @@
-// src/tiles/gemm/sm80.hpp: the tile of each GEMM kernel of sm80, and what the kernel needs for it. It is plain C++,
-// because the plan reads it even where the code of the variant is not built. The kernel's config reads it too.
+// src/tiles/gemm/sm80.hpp: the tile of each GEMM kernel of sm80, and the threads and shared memory that it needs. It is
+// plain C++, because the plan reads it even if the code of the variant is not built. The kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
@@ -17,10 +17,10 @@ struct GemmTiles {
   int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA
   int threads = 0, stages = 0, ctas = 0;
 
-  /// But in 16 bits a block of k is lines of 4-byte words, one for each row. A word is a number of f32, that of an
-  /// e4m3, or four numbers of i8 that follow each other in k.
+  /// Except in 16 bits a block of k is lines of 4-byte words, with one word for each row. A word is an f32 number, an
+  /// e4m3 number as f32, or four i8 numbers that are consecutive in k.
   constexpr int lines() const { return kind == GemmKind::i8 ? depth / 4 : depth; }
-  /// Of one operand, in one stage: in 16 bits 128 bytes for each of its rows, else its lines, each with four more
+  /// The bytes of one operand in one stage: in 16 bits 128 for each of its rows, else its lines, each with four more
   /// words.
   constexpr int operand_bytes(int its_rows) const {
     return kind == GemmKind::bits16 ? its_rows * 128 : lines() * (its_rows + 4) * 4;

@@ -1,5 +1,5 @@
-// src/tiles/gemm/sm90.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan
-// reads it even where the code of the variant is not built. The kernel's config reads it too.
+// src/tiles/gemm/sm90.hpp: the tiles of Hopper's GEMM kernels, and the threads and shared memory that they need. It is
+// plain C++, because the plan reads it even if the code of the variant is not built. The kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
@@ -16,17 +16,17 @@ struct GemmTiles {
   GemmKind kind = GemmKind::wide;
   int d = 0;                             // 0: it takes any size
   int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows
-  int cluster = 0;                       // CTAs that have the same columns and share what they load of B
+  int cluster = 0;                       // CTAs that have the same columns and share the loads of B
   int stages = 0;
   int consumer_registers = 0, producer_registers = 0;  // of a thread
 
   constexpr int consumers() const { return rows / 64; }
   constexpr int element_bytes() const { return kind == GemmKind::e4m3 || kind == GemmKind::i8 ? 1 : 2; }
-  /// Each consumer warp has so many bytes for what it stores.
+  /// Bytes of shared memory of each consumer warp for its stores.
   static constexpr int kOutBytes = 4096;
   static constexpr int kBarrierBytes = 8;
   constexpr int shared_bytes() const {
-    const int biases = consumers() * columns * 4;  // those of the columns of a tile, for each warpgroup
+    const int biases = consumers() * columns * 4;  // for the columns of a tile, for each warpgroup
     const int small = (biases + 2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
     return stages * (rows + columns) * depth * element_bytes() + 4 * consumers() * kOutBytes + small;
   }

@@ -1,5 +1,6 @@
-// src/tiles/gemm/sm90_few.hpp: the tiles of Hopper's GEMM kernel for few rows of A, which CTA computes what of them,
-// and what it needs. It is plain C++, because the plan reads it even where the code is not built, and the tests run it.
+// src/tiles/gemm/sm90_few.hpp: the tiles of Hopper's GEMM kernel for few rows of A, each CTA's share of them, and the
+// shared memory that it needs. It is plain C++, because the plan reads it even if the code is not built, and the tests
+// run it.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,11 @@ struct GemmFewTiles {
 
   constexpr int consumers() const { return columns / 64; }  // warpgroups
   constexpr int threads() const { return 128 * consumers() + 32; }
-  /// In shared memory a row of sums has four floats more than columns. So it starts 4 banks after the one before, and
-  /// the four pairs of rows that the lanes of a warp write at a time start 8 banks apart: each lane has its own bank.
+  /// A row of sums in shared memory has four floats more than columns. So it starts 4 banks after the row before, and
+  /// the four pairs of rows that the lanes of a warp write at a time start 8 banks apart: no two lanes share a bank.
   constexpr int pitch() const { return columns + 4; }
-  /// What a CTA needs for tiles of so many rows. The barriers: two a stage, and two for the exchange of the sums.
+  /// The shared memory of a CTA with tiles of `width` rows. The barriers: two a stage, and two for the exchange of the
+  /// sums.
   constexpr int shared_bytes(int width) const {
     const int ring = stages * (columns + width) * depth * 2, sums = width * pitch() * 4,
               barriers = 8 * (2 * stages + 2);
@@ -51,8 +53,8 @@ constexpr gpu::GemmFacts gemm_few_facts() {
 struct GemmFewTile {
   std::int64_t batch = 0, row0 = 0, column0 = 0;
 
-  /// Tiles of the same columns follow each other, so that they find their rows of B in the L2. There are less than 2^31
-  /// of them, and where there is one row of tiles and one entry, as in most problems, nothing is divided.
+  /// Tiles with the same columns follow each other, so that they find their rows of B in the L2. There are less than
+  /// 2^31 of them. With one row of tiles and one batch entry, as in most problems, no division is needed.
   static FALCHION_HD constexpr GemmFewTile of(const gpu::GemmArgs& a, std::int64_t id) {
     const auto tiles_m = static_cast<std::uint32_t>(a.tiles_m), tiles_n = static_cast<std::uint32_t>(a.tiles_n);
     const auto tile = static_cast<std::uint32_t>(id), column = tiles_m == 1 ? tile : tile / tiles_m;
@@ -65,7 +67,7 @@ struct GemmFewTile {
   static FALCHION_HD constexpr std::int64_t count(const gpu::GemmArgs& a) { return a.tiles_m * a.tiles_n * a.batch; }
 };
 
-/// Which rows of a tile a warp turns into D: of all consumer warps of a cluster, each has every so many.
+/// The rows of a tile that a warp turns into D: every n-th one for n consumer warps of a cluster.
 struct GemmFewRows {
   int first = 0, step = 0;
 
@@ -74,7 +76,7 @@ struct GemmFewRows {
   }
 };
 
-/// The part of k of a CTA: whole blocks, one more or less than the others of its cluster.
+/// The part of k of a CTA: whole blocks, at most one more than the other CTAs of its cluster.
 struct GemmFewPart {
   std::int64_t k0 = 0, k1 = 0;
 

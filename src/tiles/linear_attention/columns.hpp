@@ -1,5 +1,5 @@
-// src/tiles/linear_attention/columns.hpp: says how many CTAs share the columns of a head. It is plain C++, because the
-// plan uses it too.
+// src/tiles/linear_attention/columns.hpp: how many CTAs share the columns of a head. It is plain C++, because the plan
+// uses it too.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// src/tiles/linear_attention/facts.hpp: what each variant of linear attention needs, by its line in variants.def.
-// src/variant_gpu.in asserts of each variant that is built that its code has these facts.
+// src/tiles/linear_attention/facts.hpp: the facts of each variant of linear attention, by its line in variants.def.
+// src/variant_gpu.in asserts for each built variant that its code has these facts.
 #pragma once
 
 #include "tiles/linear_attention/sm80.hpp"

@@ -3,7 +3,7 @@
 
 namespace falchion {
 
-/// How large the numbers are that the products of a variant take.
+/// The size of the numbers in the products of a variant.
 enum class Products { bits16, bits32 };
 
 }  // namespace falchion

@@ -1,6 +1,6 @@
-// src/tiles/linear_attention/sm80.hpp: the tile of each variant of linear attention on sm80, and what the variant needs
-// for it. It is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's
-// config reads it too.
+// src/tiles/linear_attention/sm80.hpp: the tile of each variant of linear attention on sm80, and the threads and shared
+// memory that it needs. It is plain C++, because the plan reads it even if the code of the variant is not built. The
+// kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
@@ -55,8 +55,8 @@ constexpr gpu::LinearAttentionFacts linear_attention_facts(int d, int sweeps) {
   return linear_facts(tile, d, sweeps, 2 * (qkv + p_and_o) + 4 * 9 * chunk);  // the decay takes nine f32 per token
 }
 
-/// `general` says that the variant has feature map, decay and normaliser, which take ten weights per token instead of
-/// one. There is room for the weights of two chunks.
+/// general: the variant has feature map, decay and normaliser, which need ten weights per token instead of one. There
+/// is space for the weights of two chunks.
 constexpr gpu::LinearAttentionFacts linear_exact_facts(bool general, int d, int sweeps) {
   const LinearTile tile = linear_exact_tile(d);
   const int chunk = tile.chunk, columns = tile.columns;

@@ -1,5 +1,5 @@
-// src/tiles/linear_attention/sm80_workspace.hpp: what the variants of linear attention keep in the workspace, and
-// where. It is plain C++, because the plan counts the bytes even where the code of the variants is not built.
+// src/tiles/linear_attention/sm80_workspace.hpp: the workspace of the variants of linear attention on sm80. It is plain
+// C++, because the plan counts the bytes even if the code of the variants is not built.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,33 @@ namespace falchion::sm80 {
 
 using gpu::LinearAttentionArgs;
 
-/// The number of floats in a slot. There is one slot for each sweep, sequence, head and part of a segment. It holds S
-/// (E, M), then z, then the factor by which a state fades over the part, in bits (its logarithm to base 2). The state
-/// that a segment starts from lies in the slot of its first part.
+/// The floats in a slot. There is one slot for each sweep, sequence, head and part of a segment. It holds S (E, M),
+/// then z, then the factor by which a state fades over the part, in bits (its logarithm to base 2). The start state of
+/// a segment is in the slot of its first part.
 FALCHION_HD std::int64_t state_slot_size(const LinearAttentionArgs& a) {
   const std::int64_t most = a.d_qk > a.d_v ? a.d_qk : a.d_v;
   return (a.d_qk * a.d_v + most + 1 + 15) / 16 * 16;
 }
-/// The number of floats that the states of `sweeps` sweeps take, which is 0 where no sequence is cut.
+/// The floats of the states of `sweeps` sweeps; 0 if no sequence is cut.
 inline std::int64_t state_floats(const LinearAttentionArgs& a, int sweeps) {
   return a.segments == 1 ? 0 : sweeps * a.b * a.h_v * a.segments * a.parts * state_slot_size(a);
 }
 
-/// The pieces that a sequence is cut into for the normaliser (linear_attention/exact/normaliser.cuh), and the number of
-/// floats of one: z (E), then the factor by which z fades, in bits. No other piece needs what the last piece adds. In
-/// its place lies a copy of the initial z, because the final z may overwrite the caller's.
+/// The pieces of a sequence for the normaliser (linear_attention/exact/normaliser.cuh), and the floats of one: z (E),
+/// then the factor by which z fades, in bits. The last piece's contribution is not needed; its slot holds a copy of the
+/// initial z, because the final z may overwrite the caller's.
 inline constexpr int kNormaliserTokens = 512;
 FALCHION_HD int normaliser_pieces(const LinearAttentionArgs& a) {
   return a.s > kNormaliserTokens ? static_cast<int>((a.s + kNormaliserTokens - 1) / kNormaliserTokens) : 1;
 }
 FALCHION_HD std::int64_t normaliser_slot(const LinearAttentionArgs& a) { return a.d_qk + 1; }
 
-/// Are a token's own parts of its dq and dk left out of the sweeps and added by linear_attention_gather? With a strong
-/// decay they would drown what is left of the other parts. With the normaliser they are differences that may be close
-/// to 0.
+/// Whether a token's own parts of its dq and dk are left out of the sweeps and added by linear_attention_gather. With a
+/// strong decay they would drown the remaining parts. With the normaliser they are differences that may be close to 0.
 FALCHION_HD bool own_parts_are_added(const LinearAttentionArgs& a) { return a.decay.data != nullptr || a.normalise; }
 
-/// The parts of gradients that several CTAs make, in f32 (linear_attention/exact/gradients.cuh). A pointer is null
-/// where the part is not needed.
+/// The parts of gradients from several CTAs, in f32 (linear_attention/exact/gradients.cuh). A pointer is null if the
+/// part is not needed.
 struct LinearPartials {
   float *q = nullptr, *k = nullptr;  // (tokens, h_v, d_qk) dphi(q) and dphi(k) of each value head
   float* dg = nullptr;               // (tokens, h_v) dG
@@ -47,7 +46,7 @@ struct LinearPartials {
   int tiles = 0;
 };
 
-/// The workspace of variants with f32 between all products, in floats from a.states on. Where that is null, only the
+/// The workspace of variants with f32 between all products, in floats from a.states on. If a.states is null, only the
 /// size is computed.
 struct LinearExactMemory {
   float* states = nullptr;
@@ -84,8 +83,8 @@ struct LinearExactMemory {
   }
 };
 
-/// The bytes of workspace that a variant wants. They follow from the sizes, the segments and which operands there are.
-/// The data of an operand is null or not null here, but not yet an address.
+/// The bytes of workspace that a variant needs. They follow from the sizes, the segments and which operands are
+/// present: an operand's data is null or not null here, but not yet an address.
 template <bool kBackward>
 std::size_t linear_workspace(const LinearAttentionArgs& a) {
   return static_cast<std::size_t>(state_floats(a, kBackward ? 3 : 1)) * sizeof(float);

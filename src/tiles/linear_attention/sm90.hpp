@@ -1,6 +1,6 @@
-// src/tiles/linear_attention/sm90.hpp: the tile of each variant of linear attention on Hopper, and what the variant
-// needs for it. This is plain C++: the plan reads it, also where the variant's code is not built, and so does the
-// kernel's config. docs/design/linear_attention.md says how the tiles were chosen.
+// src/tiles/linear_attention/sm90.hpp: the tile of each variant of linear attention on Hopper, and the threads and
+// shared memory that it needs. It is plain C++: the plan reads it, even if the variant's code is not built, and so does
+// the kernel's config. docs/design/linear_attention.md gives the reasons for the tiles.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
@@ -34,9 +34,9 @@ constexpr LinearTile linear_tile_of(Products kind, int d) {
 constexpr LinearTile linear_tile(int d) { return linear_tile_of(Products::bits16, d); }
 /// The tile of variants in f32, which is split into two f16 parts.
 constexpr LinearTile linear_halves_tile(int d) { return linear_tile_of(Products::bits32, d); }
-/// Do the splitters split q too? Otherwise the output warpgroup does it.
+/// Whether the splitters split q too. Otherwise the output warpgroup does it.
 constexpr bool linear_halves_split_q(int d) { return d <= 64; }
-/// How many boxes of f32 numbers from memory there are, in both rings together.
+/// The boxes of f32 numbers from memory, in both rings together.
 constexpr int linear_halves_boxes(int d) { return 3 + (linear_halves_split_q(d) ? 3 : 2); }
 
 /// sweeps: 1 in the forward pass, 3 in the backward pass.
@@ -62,7 +62,7 @@ constexpr gpu::LinearAttentionFacts linear_halves_facts(int d, int sweeps) {
   const LinearTile tile = linear_halves_tile(d);
   const int head = kLinearChunk * d, columns = kLinearChunk * kLinearColumns;
   const int terms = tile.stages * (head + columns) + tile.slots * d * kLinearColumns;  // f16 in one part of k, v and S
-  const int q = linear_halves_split_q(d) ? 2 * 2 * head : 1024;  // bytes; where it is not split, padding remains of it
+  const int q = linear_halves_split_q(d) ? 2 * 2 * head : 1024;  // bytes; if q is not split, its padding remains
   const int boxes = linear_halves_boxes(d) * columns, o = tile.tiles * columns;
   gpu::LinearAttentionFacts facts = linear_facts(tile.threads, d, sweeps, 2 * 2 * terms + q + 4 * (boxes + o) + 1024);
   if (d == kLinearWideD) facts.wide_d = d;

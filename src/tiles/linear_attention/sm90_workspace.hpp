@@ -1,6 +1,6 @@
-// src/tiles/linear_attention/sm90_workspace.hpp: what Hopper's variants of linear attention keep in the workspace
-// (segments.cuh; docs/design/linear_attention.md, "Few heads on Hopper"). This is plain C++, because
-// the plan counts the bytes also where the code of the variants is not built.
+// src/tiles/linear_attention/sm90_workspace.hpp: the workspace of Hopper's variants of linear attention (segments.cuh;
+// docs/design/linear_attention.md, "Few heads on Hopper"). It is plain C++, because the plan counts the bytes even if
+// the code of the variants is not built.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ using namespace gpu;
 
 using gpu::LinearAttentionArgs;
 
-/// The tiles of the workspace. A column of the grid is the CTAs with the same sweep, head and 64 columns, one for
-/// each segment. The workspace has tiles of S for each column, and behind all tiles, for each tile, the number of the
-/// launch that has emptied it. The tiles of a column are, in this order, the sums of the parts, the totals of `group`
-/// parts each, and the state that segment 0 starts from. There are totals where there are many parts: `group` is about
-/// the square root of their number, so that a CTA reads about twice that root of tiles instead of all parts before it.
+/// The tiles of the workspace. A column of the grid is the CTAs with the same sweep, head and 64 columns, one for each
+/// segment. The workspace has tiles of S for each column, and after all tiles, for each tile, the number of the launch
+/// that has emptied it. The tiles of a column are, in this order, the sums of the parts, the totals of `group` parts
+/// each, and the start state of segment 0. There are totals if there are many parts: `group` is about the square root
+/// of their number, so that a CTA reads about twice that root of tiles instead of all parts before it.
 struct SegmentTiles {
   int parts, group, totals;
   FALCHION_HD explicit SegmentTiles(const LinearAttentionArgs& a)
@@ -38,7 +38,7 @@ struct SegmentTiles {
   }
 };
 
-/// The bytes of workspace that a variant for head dims up to kD wants, by the sizes and segments in the arguments.
+/// The bytes of workspace that a variant for head dims up to kD needs, by the sizes and segments in the arguments.
 template <int kD, bool kBackward>
 std::size_t linear_workspace(const LinearAttentionArgs& a) {
   if (a.segments == 1) return 0;

@@ -1,5 +1,5 @@
-// src/tiles/norm/facts.hpp: what the norm variants need, by their lines in variants.def. src/variant_gpu.in asserts of
-// each variant that is built that its code has these facts.
+// src/tiles/norm/facts.hpp: the facts of the norm variants, by their lines in variants.def. src/variant_gpu.in asserts
+// for each built variant that its code has these facts.
 #pragma once
 
 #include "tiles/norm/sm80.hpp"

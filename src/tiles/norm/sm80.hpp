@@ -1,5 +1,5 @@
-// src/tiles/norm/sm80.hpp: how the norm kernel of sm80 cuts a row among threads, and what it needs for it. It is plain
-// C++, because the plan reads it even where the code of the variant is not built.
+// src/tiles/norm/sm80.hpp: how the norm kernel of sm80 cuts a row among threads, and the shared memory that it needs.
+// It is plain C++, because the plan reads it even if the code of the variant is not built.
 #pragma once
 
 #include <bit>
@@ -10,10 +10,10 @@
 namespace falchion::sm80 {
 
 inline constexpr int kNormChunk = 8;  // numbers of a chunk: 16 bytes in 16 bits
-// Chunks of a thread at a time: as many as 64 registers hold, of which a residual takes half. So 1024 threads of an SM
-// have 64 KB under way either way.
+// Chunks of a thread at a time: as many as fit into 64 registers, of which a residual takes half. So 1024 threads of an
+// SM have 64 KB of loads in flight either way.
 inline constexpr int kNormChunks = 4, kNormChunksOfTwo = 2;
-inline constexpr int kNormKept = 16384;   // a row of so many numbers is kept in registers
+inline constexpr int kNormKept = 16384;   // rows up to this length are kept in registers
 inline constexpr int kNormThreads = 128;  // of a CTA whose rows take fewer
 inline constexpr int kNormMostThreads = kNormKept / kNormChunk / kNormChunks;
 inline constexpr int kNormMostThreadsOfTwo = kNormKept / kNormChunk / kNormChunksOfTwo;
@@ -24,8 +24,8 @@ inline constexpr int kNormSharedBytes = 2 * kNormWarps * 8;  // two sums of each
 
 constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreadsOfTwo, kNormChunks, kNormSharedBytes}; }
 
-/// It depends on d, and on whether there is a residual, but not on rows, so the bits of a row do not depend on how many
-/// rows there are.
+/// The cut depends on d, and on whether there is a residual, but not on the number of rows. So the bits of a row do not
+/// depend on that number either.
 constexpr gpu::NormCut norm_cut(std::int64_t d, bool whole, bool residual) {
   const auto threads_for = [](std::int64_t wanted, int least, int most) {
     if (wanted >= most) return most;
