@@ -30,17 +30,17 @@ PlanData plan_of(const Attention& problem) {
     };
     return out;
   }();
-  static Variant taken, unaligned;
+  static Variant taken, general;
   Target target;
   target.sm = 90;
   PlanData plan;
   const Status status = plan_problem(problem, Pass::backward, target, &plan, true);
   EXPECT_TRUE(status) << status.why;
   taken = *plan.variant;
-  unaligned = *plan.gpu.unaligned;
-  taken.kernel = unaligned.kernel = &kernel;
-  plan.variant = &taken;
-  plan.gpu.unaligned = &unaligned;
+  general = *plan.gpu.choices.back().variant;
+  taken.kernel = general.kernel = &kernel;
+  plan.variant = plan.gpu.choices.front().variant = &taken;
+  plan.gpu.choices.back().variant = &general;
   plan.gpu.device = "Fake GPU";
   plan.gpu.ordinal = 0;
   plan.target.trust_pointers = true;  // the operands lie in the host's memory, and nobody reads them
@@ -185,7 +185,7 @@ TEST_F(GpuBackwardRuns, EveryOperandIsAskedForWhereItLies) {
 TEST_F(GpuBackwardRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   Gradients all(Case{"odd", 2, 40, 50, 2, 1, 16, 16}, DType::bf16);
   PlanData plan = plan_of(all.x.problem);
-  plan.gpu.unaligned = nullptr;
+  plan.gpu.choices.pop_back();
   Operands x = all.operands();
   x.grad_o.data = static_cast<std::byte*>(x.grad_o.data) + 2;
   const Status status = run(plan, x);

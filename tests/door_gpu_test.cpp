@@ -140,7 +140,8 @@ PlanData plan_of(const Instance& x) {
   PlanData plan;
   ask(x.problem, Pass::forward, Target{}, &plan);
   plan.backend = Backend::sm80;
-  plan.variant = plan.gpu.unaligned = &variant;
+  plan.variant = &variant;
+  plan.gpu.choices = {{&variant, {}}};
   plan.gpu.device = "Fake GPU";
   plan.gpu.sm = 90;
   plan.gpu.sms = 132;
@@ -327,7 +328,7 @@ TEST_F(GpuRuns, NothingIsAskedTwice) {
 
 TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   PlanData plan = plan_of(x);
-  plan.gpu.unaligned = nullptr;
+  plan.gpu.choices = {{plan.variant, Condition::aligned}};
   Operands crooked = operands;
   crooked.v.stride[1] = 35;
   EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,

@@ -16,6 +16,7 @@
 
 #include "api/data_of.hpp"
 #include "api/validate.hpp"
+#include "plan/gemm_gpu.hpp"
 #include "plan/json.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
@@ -154,6 +155,18 @@ Status plan_for_any_build(const Problem& a, Pass pass, const Target& target, Pla
   return plan_problem(a, pass, target, out, true);
 }
 
+/// Checks that the JSON lists what a run may take.
+void same_choices(const Parsed& json, const PlanData& plan) {
+  ASSERT_EQ(json.size(), plan.gpu.choices.size());
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const Choice& choice = plan.gpu.choices[i];
+    EXPECT_EQ(json[i]["backend"], name(choice.variant->backend));
+    EXPECT_EQ(json[i]["level"], choice.variant->level);
+    EXPECT_EQ(json[i]["needs"].empty(), choice.needs.empty());
+    if (plan.is<GemmPlan>()) { EXPECT_EQ(json[i]["items"], choice.cut_as<GemmGpuCut>().items); }
+  }
+}
+
 /// Checks that the JSON says of the decision what the plan says.
 void same_decision(const Parsed& json, const PlanData& plan) {
   EXPECT_EQ(json["decision"]["backend"], name(plan.backend));
@@ -172,9 +185,11 @@ void same_decision(const Parsed& json, const PlanData& plan) {
     EXPECT_EQ(json["items"], plan.items);
     EXPECT_EQ(json["tile"]["rows"], plan.gemm().rows);
     EXPECT_EQ(json["tile"]["columns"], plan.gemm().columns);
-    if (is_gpu(plan.backend)) { EXPECT_EQ(json["splits"], plan.gemm().gpu.splits); }
+    if (is_gpu(plan.backend)) { EXPECT_EQ(json["splits"], own_cut(plan).splits); }
   } else if (plan.is<NormPlan>()) {
-    if (is_gpu(plan.backend)) { EXPECT_EQ(json["row"]["threads"], plan.norm().cut.threads); }
+    if (is_gpu(plan.backend)) {
+      EXPECT_EQ(json["row"]["threads"], plan.gpu.choices.front().cut_as<gpu::NormCut>().threads);
+    }
     if (!is_gpu(plan.backend)) { EXPECT_EQ(json["items"], plan.items); }
   } else {
     const bool backward = plan.pass == Pass::backward;  // On a GPU its keys are not cut into parts.
@@ -194,7 +209,7 @@ void same_decision(const Parsed& json, const PlanData& plan) {
   if (plan.is<AttentionPlan>() && plan.pass == Pass::forward) {
     EXPECT_EQ(json["grid"]["from_a_counter"], plan.attention().counted);
   }
-  EXPECT_EQ(json["unaligned"].is_null(), plan.gpu.unaligned == nullptr);
+  same_choices(json["choices"], plan);
 }
 
 template <class Problem>
@@ -312,9 +327,9 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   document << std::ifstream(FALCHION_SOURCE_DIR "/docs/explain.md").rdbuf();
   for (const std::string& key : keys)
     EXPECT_NE(document.str().find("`" + key + "`"), std::string::npos) << key << " is not in docs/explain.md";
-  for (const char* key : {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "unaligned.level",
-                          "tile.columns", "items", "one_matrix.splits", "one_matrix.few", "few_rows.most",
-                          "strided.level", "row.kept", "estimate.microseconds"})
+  for (const char* key : {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "choices.level",
+                          "choices.needs", "tile.columns", "items", "one_matrix.few", "few_rows.most", "choices.items",
+                          "row.kept", "estimate.microseconds"})
     EXPECT_TRUE(keys.contains(key)) << key << " is never there: the problems above miss something";
 }
 

@@ -68,7 +68,7 @@ TEST(GemmGpuKinds, OfSwigluAreWholeBoxes) {
 /// 400 tiles of 256 x 256 are six rounds of 66 clusters, and 4 are left, whose k more clusters share.
 TEST(GemmGpuCuts, TheLastTilesAlone) {
   const PlanData plan = decided(gemm(5120, 5120, 5120), on(90));
-  const GemmGpuCut& cut = plan.gemm().gpu;
+  const GemmGpuCut& cut = own_cut(plan);
   EXPECT_STREQ(plan.variant->level, "wide");
   EXPECT_EQ(cut.items, 400);
   EXPECT_EQ(cut.whole, 396);
@@ -85,7 +85,7 @@ TEST(GemmGpuCuts, AreOfWholeBlocksAndRounds) {
       for (const std::int64_t k : {0, 8, 1024, 5120, 65536}) {
         SCOPED_TRACE(text(m, " x ", n, " x ", k));
         const PlanData plan = decided(gemm(m, n, k), on(90, Backend::sm90));
-        const GemmGpuCut& cut = plan.gemm().gpu;
+        const GemmGpuCut& cut = own_cut(plan);
         ASSERT_TRUE(cut.whole >= 0 && cut.whole <= cut.items);
         EXPECT_TRUE(cut.whole % 66 == 0 || cut.whole == cut.items) << cut.whole << " of " << cut.items;
         EXPECT_EQ(cut.splits == 1, cut.whole == cut.items);
@@ -128,8 +128,8 @@ TEST(GemmGpuCuts, AllFitIntoTheWorkspace) {
   const auto expect_room = [](const Gemm& g, const PlanData& plan) {
     for (const bool shared_b : {true, false}) {
       const GemmViews views(g, 0, shared_b);
-      for (const Variant* variant : {plan.variant, plan.gpu.unaligned, plan.gemm().strided}) {
-        if (variant == nullptr) continue;
+      for (const Choice& choice : plan.gpu.choices) {
+        const Variant* variant = choice.variant;
         const gpu::GemmArgs args = to_gpu_gemm_args(plan, *variant, views.x, nullptr);
         EXPECT_EQ(args.whole == args.tiles_m * args.tiles_n * args.batch, args.splits == 1) << variant->level;
         const bool in_cluster = variant->backend == Backend::sm90 && same(variant->level, "few");
@@ -253,11 +253,12 @@ TEST(GemmGpuBoxes, CasesReachThem) {
     const GemmInstance x = make_gemm_instance(row, DType::bf16);
     const PlanData plan = decided(x.problem, on(90, Backend::sm90));
     if (x.problem.batch * x.problem.m * x.problem.n == 0 || same(plan.variant->level, "few")) continue;
-    if (gpu_variant(plan, x.operands()).variant != plan.variant) continue;
+    const Choice* taken = first_that_fits(plan.gpu.choices, layout_of(plan, x.operands()).met);
+    if (taken->variant != plan.variant) continue;
     const gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, x.operands(), nullptr);
     if (!args.d_boxes || args.plain || args.whole == 0) continue;
     activations.insert(x.problem.activation);
-    if (plan.gemm().gpu.pieces() > args.walkers) of_several_tiles.insert(x.problem.activation);
+    if (own_cut(plan).pieces() > args.walkers) of_several_tiles.insert(x.problem.activation);
     if (args.n1 < args.n) heads.insert(args.n1);
     c = c || x.problem.beta != 0;
     residual = residual || x.problem.residual;

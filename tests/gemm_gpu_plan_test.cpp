@@ -10,6 +10,7 @@
 
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
+#include "support/choices.hpp"
 #include "support/gemm_args.hpp"
 #include "support/gemm_plan.hpp"
 #include "support/tensor.hpp"
@@ -25,7 +26,7 @@ TEST(GemmGpuPlan, Variants) {
   for (const int sm : {80, 90}) {
     EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(sm)), "sm80 tile");
     EXPECT_EQ(level_of(gemm(16, 4096, 4096, DType::f32), on(sm)), "sm80 few");
-    EXPECT_GT(decided(gemm(16, 4096, 4096, DType::f32), on(sm)).gemm().gpu.splits, 8);
+    EXPECT_GT(own_cut(decided(gemm(16, 4096, 4096, DType::f32), on(sm))).splits, 8);
   }
   EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90, Backend::sm80)), "sm80 tile");
   Gemm swiglu = gemm(16, 4096, 4096);
@@ -41,10 +42,10 @@ TEST(GemmGpuPlan, EightBitTypes) {
       g.dtype_d = DType::bf16;
       const PlanData plan = decided(g, on(sm));
       EXPECT_EQ(level_of(g, on(sm)), "sm80 general");
-      EXPECT_EQ(plan.gpu.unaligned, plan.variant);
-      EXPECT_GT(plan.gemm().gpu.splits, 8);
-      EXPECT_EQ(plan.gemm().gpu.depth % (dtype == DType::i8 ? 64 : 16), 0);
-      EXPECT_EQ(plan.workspace, static_cast<std::size_t>(plan.gemm().gpu.splits) * 256 * 256 * sizeof(float));
+      EXPECT_EQ(for_any(plan), plan.variant);
+      EXPECT_GT(own_cut(plan).splits, 8);
+      EXPECT_EQ(own_cut(plan).depth % (dtype == DType::i8 ? 64 : 16), 0);
+      EXPECT_EQ(plan.workspace, static_cast<std::size_t>(own_cut(plan).splits) * 256 * 256 * sizeof(float));
     }
   }
 }
@@ -60,13 +61,13 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
     EXPECT_EQ(level_of(g, on(90, Backend::sm80)), "sm80 general");
     EXPECT_EQ(plan.gemm().rows, 256);
     EXPECT_EQ(plan.gemm().columns, dtype == DType::i8 ? 256 : 128);
-    EXPECT_EQ(plan.gemm().gpu.depth % 128, 0);
-    EXPECT_STREQ(plan.gpu.unaligned->level, "general");
+    EXPECT_EQ(own_cut(plan).depth % 128, 0);
+    EXPECT_STREQ(for_any(plan)->level, "general");
     const std::string story = explain(g, on(90));
-    EXPECT_NE(story.find("strided     operands that do not lie along k, or that TMA cannot follow, which are those "
-                         "with a stride of 0 or below or with heads whose dim is no multiple of 128, run on the "
-                         "variant sm80 general\n"),
-              std::string::npos)
+    EXPECT_NE(
+        story.find("  sm90 bytes    16-byte aligned, a and b along k, strides that TMA can follow (above 0, heads "
+                   "of a multiple of 128): "),
+        std::string::npos)
         << story;
   }
 }
@@ -76,15 +77,15 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
 TEST(GemmGpuPlan, PartsOfK) {
   for (const int sm : {80, 90}) {
     const PlanData large = decided(gemm(8192, 8192, 8192), on(sm)), deep = decided(gemm(256, 256, 65536), on(sm));
-    EXPECT_EQ(large.gemm().gpu.splits, 1);
+    EXPECT_EQ(own_cut(large).splits, 1);
     if (sm == 80) { EXPECT_EQ(large.workspace, 0U); }
-    EXPECT_GT(deep.gemm().gpu.splits, 8);
-    const int most = std::max(deep.gemm().gpu.splits, sm == 90 ? deep.gemm().gpu_other.splits : 1);
+    EXPECT_GT(own_cut(deep).splits, 8);
+    const int most = std::max(own_cut(deep).splits, sm == 90 ? last_cut(deep).splits : 1);
     EXPECT_EQ(deep.workspace, static_cast<std::size_t>(most) * 256 * 256 * sizeof(float));
-    EXPECT_EQ(deep.gemm().gpu.depth % 64, 0);
-    EXPECT_GE(deep.gemm().gpu.splits * deep.gemm().gpu.depth, 65536);
+    EXPECT_EQ(own_cut(deep).depth % 64, 0);
+    EXPECT_GE(own_cut(deep).splits * own_cut(deep).depth, 65536);
   }
-  EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
+  EXPECT_EQ(own_cut(decided(gemm(64, 64, 0), on(90))).splits, 1);
 }
 
 /// Few rows on Hopper: the parts of k are a cluster of 1 to 8 CTAs with blocks for each, tiles are narrower where SMs
@@ -93,7 +94,7 @@ TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
   for (const std::int64_t m : {1, 16, 64})
     for (const std::int64_t n : {256, 1024, 4096, 6144, 10240, 28672})
       for (const std::int64_t k : {64, 1024, 4096, 14336}) {
-        const GemmGpuCut cut = decided(gemm(m, n, k), on(90)).gemm().gpu;
+        const GemmGpuCut cut = own_cut(decided(gemm(m, n, k), on(90)));
         SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " CTAs"));
         EXPECT_TRUE(cut.splits >= 1 && cut.splits <= 8);
         EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 16 == 0);
@@ -107,7 +108,7 @@ TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
 /// The parts of the variants that take what TMA cannot follow are summed in the workspace, as before.
 TEST(GemmGpuPlan, FewRowsThatLieOtherwiseHaveAWorkspace) {
   const PlanData plan = decided(gemm(16, 4096, 4096), on(90));
-  const GemmGpuCut &own = plan.gemm().gpu, &other = plan.gemm().gpu_other;
+  const GemmGpuCut &own = own_cut(plan), &other = last_cut(plan);
   EXPECT_EQ(own.splits, 2);
   EXPECT_GT(other.splits, 1);
   EXPECT_EQ(other.columns, 0);
@@ -127,14 +128,14 @@ TEST(GemmGpuPlan, AsManyCtasAnSmAsSharedMemoryHasRoomFor) {
     EXPECT_EQ(ctas(half, sm), of_half) << sm;
   }
   const std::string story = explain(few, on(80));
-  const std::int64_t on_an_a100 = 32 * decided(few, on(80)).gemm().gpu.splits;
+  const std::int64_t on_an_a100 = 32 * own_cut(decided(few, on(80))).splits;
   EXPECT_NE(story.find(text(on_an_a100, " CTAs, 3 an SM: 1 wave")), std::string::npos) << story;
 }
 
 /// A CTA of few has more of an SM that it has for itself than one of the four that are meant to share it. So what is
 /// one CTA for each SM is not cut further, into parts of a few blocks that have to be written and added up.
 TEST(GemmGpuPlan, ACtaAloneHasMoreThanItsShare) {
-  const GemmGpuCut cut = decided(gemm(16, 512, 4096, DType::f32), on(90)).gemm().gpu;
+  const GemmGpuCut cut = own_cut(decided(gemm(16, 512, 4096, DType::f32), on(90)));
   EXPECT_EQ(cut.items, 4);
   EXPECT_EQ(cut.splits, 32);
 }
@@ -156,10 +157,11 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
   EXPECT_NE(few.find("k in 2 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
-      wide.find(
-          "strided     operands that TMA cannot follow, which are those with a stride of 0 or below or with heads "
-          "whose dim is no multiple of 64, run on the variant sm80 tile\n"
-          "unaligned   operands that are not 16-byte aligned run on the variant general\n"),
+      wide.find("choices     a run takes the first that its operands fit\n"
+                "  sm90 wide     16-byte aligned, strides that TMA can follow (above 0, heads of a multiple of 64): "
+                "256 tiles, k stays whole\n"
+                "  sm80 tile     16-byte aligned: 1024 tiles, k stays whole\n"
+                "  sm80 general  any operands: 1024 tiles, k stays whole\n"),
       std::string::npos)
       << wide;
   const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
@@ -170,11 +172,17 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
 TEST(GemmGpuPlan, TheStoryOfABatchTellsOfOneMatrix) {
   Gemm decode = gemm(1, 1024, 1024);
   decode.batch = 64;
-  const GemmGpuCut merged = decided(decode, on(90)).gemm().gpu_merged;
+  const GemmGpuCut merged = decided(decode, on(90)).gpu.choices.front().cut_as<GemmGpuCut>();
   const std::string story = explain(decode, on(90));
-  EXPECT_NE(story.find(text("it is one product of m = 64: ", merged.items, " tiles, ")), std::string::npos) << story;
+  EXPECT_NE(
+      story.find(text(
+          "  sm90 few      a batch that shares b and is one matrix of m = 64, 16-byte aligned, strides that TMA can "
+          "follow (above 0, heads of a multiple of 64): ",
+          merged.items, " tiles, ")),
+      std::string::npos)
+      << story;
   EXPECT_NE(story.find("one b       2.36 MB where the batch shares b: 57 flop/B"), std::string::npos) << story;
-  EXPECT_EQ(explain(gemm(64, 1024, 1024), on(90)).find("one "), std::string::npos);
+  EXPECT_EQ(explain(gemm(64, 1024, 1024), on(90)).find("one matrix"), std::string::npos);
 }
 
 /// How operands lie, and what takes them: a matrix m x k of a dense tensor, with its strides changed.
@@ -190,8 +198,7 @@ class GemmOperandsOnGpu : public ::testing::Test {
   }
   static std::string taken(const GemmOperands& x, const Target& target) {
     const PlanData plan = decided(gemm(kM, kN, kK), target);
-    const Variant* variant = gpu_variant(plan, x).variant;
-    return variant == nullptr ? "none" : text(name(variant->backend), " ", variant->level);
+    return taken_for(plan, layout_of(plan, x));
   }
   static gpu::GemmArgs args(const GemmOperands& x, const Target& target) {
     const PlanData plan = decided(gemm(kM, kN, kK), target);
@@ -212,7 +219,7 @@ TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
 TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
   GemmOperands x = operands();
   const PlanData plan = decided(gemm(8, kN, kK), sm90_);
-  const std::int64_t columns = plan.gemm().gpu.columns;
+  const std::int64_t columns = own_cut(plan).columns;
   ASSERT_LT(columns, 64);
   x.a.shape[1] = x.d.shape[1] = 8;
   gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
@@ -222,8 +229,8 @@ TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
   args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
   EXPECT_EQ(args.columns, 64);
   EXPECT_EQ(args.tiles_n, kN / 64);
-  if (plan.gemm().strided == nullptr) GTEST_SKIP() << "this build has no variant tile of sm80";
-  args = to_gpu_gemm_args(plan, *plan.gemm().strided, x, nullptr);
+  ASSERT_EQ(plan.gpu.choices.size(), 3U) << "few, tile and general";
+  args = to_gpu_gemm_args(plan, *plan.gpu.choices[1].variant, x, nullptr);
   EXPECT_EQ(args.tiles_n, kN / 128);
 }
 
@@ -238,8 +245,8 @@ TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {
 TEST_F(GemmOperandsOnGpu, OddStridesGoToTheGeneralVariant) {
   GemmOperands x = operands();
   x.a.stride = {kM * (kK + 1), kK + 1, kK, 1};
-  EXPECT_EQ(taken(x, sm80_), "sm80 general");
-  EXPECT_EQ(taken(x, sm90_), "sm80 general");
+  EXPECT_EQ(taken(x, sm80_), "sm80 general unaligned");
+  EXPECT_EQ(taken(x, sm90_), "sm80 general unaligned");
 }
 
 /// TMA follows no negative strides, which cp.async does.
@@ -294,8 +301,7 @@ class GemmBytesOnGpu : public ::testing::Test {
   }
   static std::string taken(const GemmOperands& x) {
     const PlanData plan = plan_of(on(90, Backend::sm90));
-    const Variant* variant = gpu_variant(plan, x).variant;
-    return variant == nullptr ? "none" : text(name(variant->backend), " ", variant->level);
+    return taken_for(plan, layout_of(plan, x));
   }
   alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
 };
@@ -318,10 +324,10 @@ TEST_F(GemmBytesOnGpu, AllOthersGoToTheGeneralVariant) {
   EXPECT_EQ(taken(x), "sm80 general");
   x = operands();
   x.a.stride = {kM * (kK + 8), kK + 8, kK, 1};
-  EXPECT_EQ(taken(x), "sm80 general");
+  EXPECT_EQ(taken(x), "sm80 general unaligned");
   x = operands();
   x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + 8;
-  EXPECT_EQ(taken(x), "sm80 general");
+  EXPECT_EQ(taken(x), "sm80 general unaligned");
   x = operands();
   x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + (kM - 1) * kK;
   x.a.stride = {kM * kK, -kK, kK, 1};

@@ -86,7 +86,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
   plan.pass = Pass::backward;
   plan.backend = Backend::sm80;
   plan.variant = &kGpuVariant;
-  plan.gpu.unaligned = &kGpuVariant;
+  plan.gpu.choices = {{&kGpuVariant, {}}};
   plan.gpu.device = "NVIDIA H200";
   plan.gpu.sms = 132;
   plan.gpu.ctas = 2;

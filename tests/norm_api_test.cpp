@@ -164,7 +164,8 @@ TEST(NormApi, AGpuCutsARowAmongAPowerOfTwoOfThreads) {
 }
 
 gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& x) {
-  return falchion::to_gpu_norm_args(plan, x, moves_eight(plan.norm().problem, x));
+  const Choice* taken = first_that_fits(plan.gpu.choices, layout_of(plan, x).met);
+  return falchion::to_gpu_norm_args(plan, x, taken->cut_as<gpu::NormCut>());
 }
 
 /// Axes of rows that follow each other in all operands are one, so that no thread has to divide by their extents.
@@ -209,7 +210,8 @@ TEST(NormApi, AGpuCutsARowWithAResidualFiner) {
     const NormInstance x = make_norm_instance({"x", 1, 6, 1, 4096, {.residual = residual}}, DType::bf16);
     PlanData plan;
     ASSERT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
-    for (const gpu::NormCut& cut : {plan.norm().cut, to_gpu_norm_args(plan, x.operands()).cut}) {
+    for (const gpu::NormCut& cut :
+         {plan.gpu.choices.front().cut_as<gpu::NormCut>(), to_gpu_norm_args(plan, x.operands()).cut}) {
       EXPECT_EQ(cut.chunks, residual ? 2 : 4);
       EXPECT_EQ(cut.threads, residual ? 256 : 128);
     }

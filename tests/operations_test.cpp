@@ -46,7 +46,7 @@ void expect_to_run(const Problem& problem) {
     EXPECT_TRUE(x.operands != nullptr && x.validate != nullptr && x.nothing_to_do != nullptr);
     EXPECT_TRUE(x.check_lengths != nullptr && x.run_on_ref != nullptr);
     EXPECT_EQ(x.run_on_cpu != nullptr, is_listed(x, false));
-    for (const bool there : {x.check_totals != nullptr, x.choose != nullptr, x.launch != nullptr})
+    for (const bool there : {x.check_totals != nullptr, x.layout != nullptr, x.launch != nullptr})
       EXPECT_EQ(there, is_listed(x, true));
   }
 }

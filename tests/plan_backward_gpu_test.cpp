@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/attention_backward.hpp"
+#include "support/choices.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -31,7 +32,9 @@ TEST(BackwardGpuPlan, Ampere) {
             "grid        2048 CTAs, 1 an SM: 19 waves, 99 % busy\n"
             "shared      165 kB a CTA\n"
             "workspace   136 MB: lse and D of each row, and its sums of grad_q in f32\n"
-            "unaligned   operands that are not 16-byte aligned run on the variant general d128\n"
+            "choices     a run takes the first that its operands fit\n"
+            "  sm80 once d128     16-byte aligned, rows without gaps\n"
+            "  sm80 general d128  any operands\n"
             "paths\n"
             "  sm80 once bf16  taken\n");
   EXPECT_EQ(describe(decided(a, on(80), Pass::backward)),
@@ -66,20 +69,23 @@ TEST(BackwardGpuPlan, FrozenKeysTakeASweepOfTheRows) {
 }
 
 TEST(BackwardGpuPlan, Hopper) {
-  EXPECT_EQ(story(causal(4096, 64), hopper()),
-            "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 64, d_v 64\n"
-            "band        causal(bottom_right): the last query stands at the last key\n"
-            "score       scale 0.125\n"
-            "work        344 Gflop, 50.0122 % of s_q x s_k seen; 269 MB if each tensor moves once: 1.28 kflop/B\n"
-            "decision    sm90 plain\n"
-            "device      sm_90: 132 SMs\n"
-            "tiles       128 keys, which 128 rows at a time pass; head dims up to 64, 384 threads\n"
-            "grid        2048 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-            "shared      200 kB a CTA\n"
-            "workspace   69.2 MB: lse and D of each row, and its sums of grad_q in f32\n"
-            "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d64\n"
-            "paths\n"
-            "  sm90 plain bf16  taken\n");
+  EXPECT_EQ(
+      story(causal(4096, 64), hopper()),
+      "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 64, d_v 64\n"
+      "band        causal(bottom_right): the last query stands at the last key\n"
+      "score       scale 0.125\n"
+      "work        344 Gflop, 50.0122 % of s_q x s_k seen; 269 MB if each tensor moves once: 1.28 kflop/B\n"
+      "decision    sm90 plain\n"
+      "device      sm_90: 132 SMs\n"
+      "tiles       128 keys, which 128 rows at a time pass; head dims up to 64, 384 threads\n"
+      "grid        2048 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+      "shared      200 kB a CTA\n"
+      "workspace   69.2 MB: lse and D of each row, and its sums of grad_q in f32\n"
+      "choices     a run takes the first that its operands fit\n"
+      "  sm90 plain d64    16-byte aligned, rows without gaps, strides that TMA can follow (rows do not overlap)\n"
+      "  sm80 general d64  any operands\n"
+      "paths\n"
+      "  sm90 plain bf16  taken\n");
   EXPECT_NE(story(problem(2, 100, 0, 2, 2, 64), hopper()).find("tiles       none: there are no keys\n"),
             std::string::npos);
   EXPECT_NE(story(problem(2, 0, 100, 2, 2, 256), on(80)).find("tiles       none: there are no queries\n"),
@@ -132,7 +138,9 @@ TEST(BackwardGpuPlan, HopperAboveHeadDim128) {
       "grid        6144 CTAs, 1 an SM: 47 waves, 99 % busy\n"
       "shared      231 kB a CTA\n"
       "workspace   2.10 MB: lse and D of each row\n"
-      "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d256\n"
+      "choices     a run takes the first that its operands fit\n"
+      "  sm90 wide d256     16-byte aligned, rows without gaps, strides that TMA can follow (rows do not overlap)\n"
+      "  sm80 general d256  any operands\n"
       "paths\n"
       "  sm90 wide bf16  taken\n");
   Attention mla = problem(4, 1000, 1000, 16, 16, 192);
@@ -255,11 +263,11 @@ TEST(BackwardGpuPlan, TheWorkspaceServesTheVariantForUnalignedOperandsToo) {
         Attention a = problem(3, 1000, 700, 8, 2, d);
         a.packed = packed;
         PlanData plan = decided(a, target, Pass::backward);
-        ASSERT_NE(plan.gpu.unaligned, nullptr);
-        EXPECT_STREQ(plan.gpu.unaligned->level, "general");
+        ASSERT_NE(for_any(plan), nullptr);
+        EXPECT_STREQ(for_any(plan)->level, "general");
         a.score.softcap = 1;  // takes the general variant by itself
         const PlanData general = decided(a, target, Pass::backward);
-        EXPECT_EQ(general.variant->d, plan.gpu.unaligned->d);
+        EXPECT_EQ(general.variant->d, for_any(plan)->d);
         const std::size_t of_slopes = static_cast<std::size_t>(general.attention().tiles) * 8 * (packed ? 1 : 3) * 4;
         EXPECT_LE(general.workspace - of_slopes, plan.workspace) << "slopes never come with a plain variant";
       }
@@ -277,19 +285,19 @@ TEST(BackwardGpuPlan, UnalignedOperandsRunOnTheGeneralVariant) {
   x.q = x.o = x.grad_o = x.grad_q = Tensor::dense(memory, DType::bf16, {2, 4, 2, 64});
   x.k = x.v = x.grad_k = x.grad_v = Tensor::dense(memory, DType::bf16, {2, 5, 2, 64});
   const auto level = [&](const Target& target, const Operands& operands) {
-    const GpuChoice choice = gpu_backward_variant(decided(a, target, Pass::backward), operands);
-    return text(name(choice.variant->backend), " ", choice.variant->level, choice.aligned ? "" : ", unaligned");
+    const PlanData plan = decided(a, target, Pass::backward);
+    return taken_for(plan, backward_layout_of(plan, operands));
   };
   EXPECT_EQ(level(hopper(), x), "sm90 plain");
   EXPECT_EQ(level(on(80), x), "sm80 once");
   for (Tensor Operands::*tensor : {&Operands::q, &Operands::k, &Operands::v, &Operands::o, &Operands::grad_o}) {
     Operands odd = x;
     (odd.*tensor).data = memory + 2;
-    EXPECT_EQ(level(hopper(), odd), "sm80 general, unaligned");
-    EXPECT_EQ(level(on(80), odd), "sm80 general, unaligned");
+    EXPECT_EQ(level(hopper(), odd), "sm80 general unaligned");
+    EXPECT_EQ(level(on(80), odd), "sm80 general unaligned");
     odd = x;
     (odd.*tensor).stride[1] += 1;
-    EXPECT_EQ(level(hopper(), odd), "sm80 general, unaligned");
+    EXPECT_EQ(level(hopper(), odd), "sm80 general unaligned");
   }
   for (Tensor Operands::*tensor : {&Operands::q, &Operands::k, &Operands::v, &Operands::grad_o}) {
     Operands shared = x;

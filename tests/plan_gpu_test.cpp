@@ -116,7 +116,9 @@ TEST(GpuPlan, Prefill) {
             "grid        2048 CTAs, 2 an SM: 10 waves, 94 % busy\n"
             "shared      65.5 kB a CTA\n"
             "workspace   0 B\n"
-            "unaligned   operands that are not 16-byte aligned run on the variant general d128\n"
+            "choices     a run takes the first that its operands fit\n"
+            "  sm80 plain d128    16-byte aligned\n"
+            "  sm80 general d128  any operands\n"
             "paths\n"
             "  sm80 few bf16 d128  it is for at most 16 rows for each K/V head, but here are 4096\n"
             "  sm80 plain bf16     taken\n");

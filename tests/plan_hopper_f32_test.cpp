@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/attention.hpp"
+#include "support/choices.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -103,10 +104,7 @@ TEST(HopperF32Plan, HalvesInTheWorkspace) {
 /// workspace has no place run on the general variant, which needs none.
 TEST(HopperF32Plan, OperandsOfHalves) {
   static float data[8];
-  const auto taken = [](const PlanData& plan, const Operands& x) {
-    const auto [variant, aligned] = gpu_variant(plan, x);
-    return text(name(variant->backend), " ", variant->level, aligned ? "" : " unaligned");
-  };
+  const auto taken = [](const PlanData& plan, const Operands& x) { return taken_for(plan, layout_of(plan, x)); };
   Attention a = f32_problem(2, 512, 512, 4, 4, 128);
   Operands good;
   good.q = good.k = good.v = good.o = Tensor::dense(data, DType::f32, {2, 512, 4, 128});
@@ -130,10 +128,10 @@ TEST(HopperF32Plan, OperandsOfHalves) {
   EXPECT_EQ(taken(packed, rows(1024, 1024)), "sm90 halves");
   EXPECT_EQ(taken(packed, rows(1025, 1024)), "sm80 general");
   EXPECT_EQ(taken(packed, rows(1024, 1025)), "sm80 general");
-  EXPECT_NE(story_of(a, on(90, Backend::sm90))
-                .find("q, k and v as two f16 parts, at most b * s_q and b * s_k packed rows; more run on the variant "
-                      "general d128\n"),
-            std::string::npos)
+  EXPECT_NE(
+      story_of(a, on(90, Backend::sm90))
+          .find("  sm90 halves d128   at most b * s_q and b * s_k packed rows\n  sm80 general d128  any operands\n"),
+      std::string::npos)
       << story_of(a, on(90, Backend::sm90));
   a.s_k = 0;
   EXPECT_EQ(variant_of(a, hopper()), "sm80 general f32 128") << "no hint, so no place for any number of rows";

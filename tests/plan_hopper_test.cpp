@@ -9,6 +9,7 @@
 
 #include "plan/attention.hpp"
 #include "plan/constants.hpp"
+#include "support/choices.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -17,21 +18,22 @@ namespace {
 // ---- Which variant --------------------------------------------------------------------------------------------------
 
 TEST(HopperPlan, Prefill) {
-  EXPECT_EQ(
-      story_of(problem(4, 4096, 4096, 16, 16, 128), hopper()),
-      "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
-      "band        full\n"
-      "score       scale 0.0883883\n"
-      "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
-      "decision    sm90 plain\n"
-      "device      sm_90: 132 SMs\n"
-      "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
-      "grid        2048 tiles, dealt to 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-      "shared      198 kB a CTA\n"
-      "workspace   0 B\n"
-      "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d128\n"
-      "paths\n"
-      "  sm90 plain bf16  taken\n");
+  EXPECT_EQ(story_of(problem(4, 4096, 4096, 16, 16, 128), hopper()),
+            "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
+            "band        full\n"
+            "score       scale 0.0883883\n"
+            "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
+            "decision    sm90 plain\n"
+            "device      sm_90: 132 SMs\n"
+            "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
+            "grid        2048 tiles, dealt to 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+            "shared      198 kB a CTA\n"
+            "workspace   0 B\n"
+            "choices     a run takes the first that its operands fit\n"
+            "  sm90 plain d128    16-byte aligned, strides that TMA can follow (rows do not overlap)\n"
+            "  sm80 general d128  any operands\n"
+            "paths\n"
+            "  sm90 plain bf16  taken\n");
 }
 
 TEST(HopperPlan, PlainVariantsByHeadDim) {
@@ -317,10 +319,7 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   const PlanData of_sm80 = decided(problem(2, 64, 64, 4, 4, 128), on(80));
   Operands good;
   good.q = good.k = good.v = good.o = Tensor::dense(data, DType::bf16, {2, 64, 4, 128});
-  const auto taken = [](const PlanData& plan, const Operands& x) {
-    const auto [variant, aligned] = gpu_variant(plan, x);
-    return text(name(variant->backend), " ", variant->level, aligned ? "" : " unaligned");
-  };
+  const auto taken = [](const PlanData& plan, const Operands& x) { return taken_for(plan, layout_of(plan, x)); };
   EXPECT_EQ(taken(of_sm90, good), "sm90 plain");
   EXPECT_EQ(taken(of_sm80, good), "sm80 plain");
   Operands x = good;

@@ -151,6 +151,14 @@ TEST(PlanTime, OfABuildWithEveryVariant) {
       EXPECT_TRUE(plan_problem(linear, Pass::backward, target, &plan, true));
       return static_cast<fal_plan*>(nullptr);
     });
+    for (const std::int64_t batch : {1, 4}) {
+      const Gemm gemm{.dtype = DType::bf16, .batch = batch, .m = 4096, .n = 5120, .k = 5120};
+      time("gemm of batch " + std::to_string(batch) + ", best of sm " + std::to_string(sm), [&] {
+        PlanData plan;
+        EXPECT_TRUE(plan_problem(gemm, Pass::forward, target, &plan, true));
+        return static_cast<fal_plan*>(nullptr);
+      });
+    }
   }
 }
 

@@ -128,11 +128,12 @@ Status run_on_gpu(const OperationOf<Problem>& operation, const PlanData& plan, c
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace); !status) return status;
   if (operation.nothing_to_do(plan, x)) return {};
-  const auto choice = operation.choose(plan, x);
-  if (Status status = operation.check_totals(plan, x, choice); !status) return status;
+  const auto layout = operation.layout(plan, x);
+  const Choice* taken = first_that_fits(plan.gpu.choices, layout.met);
+  if (Status status = operation.check_totals(plan, x, taken); !status) return status;
   if (Status status = check_places(plan, list, workspace, known); !status) return status;
-  if (choice.variant == nullptr) return no_variant_for(plan, list);
-  return cuda::status_of(operation.launch(plan, choice, x, workspace.data, stream), "launch");
+  if (taken == nullptr) return no_variant_for(plan, list);
+  return cuda::status_of(operation.launch(plan, *taken, layout, x, workspace.data, stream), "launch");
 }
 
 template <class Problem>

@@ -30,7 +30,7 @@ Status why_too_many_rows(const PlanData& plan, const Operands& x) {
 }
 
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
-Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice& choice) {
+Status check_totals(const PlanData& plan, const Operands& x, const Choice* taken) {
   if (!plan.attention().problem.packed) return {};
   if (x.q.shape[1] * plan.attention().group > kMaxSequence) {
     return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows of ", plan.attention().group,
@@ -40,8 +40,8 @@ Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice& ch
     return {Code::invalid,
             text("k.shape[1] = ", x.k.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
   }
-  const bool too_many = plan.gpu.more_rows == nullptr && plan.gpu.unaligned == plan.variant;
-  return too_many && choice.variant == nullptr ? why_too_many_rows(plan, x) : Status{};
+  const bool asks_for_room = plan.gpu.choices.front().needs.has(Condition::room);
+  return asks_for_room && taken == nullptr ? why_too_many_rows(plan, x) : Status{};
 }
 
 /// The workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not: the
@@ -53,10 +53,11 @@ Status check_lengths(const PlanData& plan, const Operands& x) {
                               ": s_k is the longest length allowed")};
 }
 
-int launch(const PlanData& plan, const GpuChoice& choice, const Operands& x, void* workspace, Stream stream) {
-  const int rows = choice.variant->facts_as<gpu::AttentionFacts>().rows;
-  const gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, rows, choice.aligned);
-  const gpu::AttentionKernel& kernel = *choice.variant->kernel_as<gpu::AttentionKernel>();
+int launch(const PlanData& plan, const Choice& taken, const Layout& layout, const Operands& x, void* workspace,
+           Stream stream) {
+  const int rows = taken.variant->facts_as<gpu::AttentionFacts>().rows;
+  const gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, rows, layout.met.has(Condition::aligned));
+  const gpu::AttentionKernel& kernel = *taken.variant->kernel_as<gpu::AttentionKernel>();
   const int error = kernel.launch(args, stream);
   if (error != 0 || !plan.attention().problem.probabilities) return error;
   return kernel.probabilities(args, stream);
@@ -72,27 +73,26 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 }  // namespace
 
-constinit const OperationOf<Attention> kAttentionForward = {
-    {.name = "attention_forward",
-     .pass = Pass::forward,
-     .takes = "Operands",
-     .dtype = attention_dtype,
-     .resolve = resolve_attention,
-     .plan_gpu = plan_attention_gpu,
-     .plan_cpu = plan_attention_cpu,
-     .ref_workspace = no_workspace,
-     .describe = describe_attention,
-     .facts = attention_facts,
-     .tell_problem = tell_attention_problem,
-     .tell_decision = tell_attention},
-    {.operands = operands_of,
-     .validate = validate_operands,
-     .nothing_to_do = nothing_to_do,
-     .choose = [](const PlanData& plan, const Operands& x) { return gpu_variant(plan, x); },
-     .check_totals = check_totals,
-     .check_lengths = check_lengths,
-     .launch = launch,
-     .run_on_cpu = run_on_cpu,
-     .run_on_ref = run_on_ref}};
+constinit const OperationOf<Attention> kAttentionForward = {{.name = "attention_forward",
+                                                             .pass = Pass::forward,
+                                                             .takes = "Operands",
+                                                             .dtype = attention_dtype,
+                                                             .resolve = resolve_attention,
+                                                             .plan_gpu = plan_attention_gpu,
+                                                             .plan_cpu = plan_attention_cpu,
+                                                             .ref_workspace = no_workspace,
+                                                             .describe = describe_attention,
+                                                             .facts = attention_facts,
+                                                             .tell_problem = tell_attention_problem,
+                                                             .tell_decision = tell_attention},
+                                                            {.operands = operands_of,
+                                                             .validate = validate_operands,
+                                                             .nothing_to_do = nothing_to_do,
+                                                             .layout = layout_of,
+                                                             .check_totals = check_totals,
+                                                             .check_lengths = check_lengths,
+                                                             .launch = launch,
+                                                             .run_on_cpu = run_on_cpu,
+                                                             .run_on_ref = run_on_ref}};
 
 }  // namespace falchion

@@ -35,7 +35,7 @@ void run_on_cpu(const PlanData& plan, const Operands& x, void* workspace) {
 }
 
 /// Packed rows that a kernel can count, and no more queries than the workspace has statistics for.
-Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice&) {
+Status check_totals(const PlanData& plan, const Operands& x, const Choice*) {
   const Attention& a = plan.attention().problem;
   if (!a.packed) return {};
   const auto too_many = [](const char* name, std::int64_t rows) {
@@ -49,10 +49,11 @@ Status check_totals(const PlanData& plan, const Operands& x, const GpuChoice&) {
                               ": the workspace has no place for more")};
 }
 
-int launch(const PlanData& plan, const GpuChoice& choice, const Operands& x, void* workspace, Stream stream) {
-  const gpu::AttentionBackwardFacts& facts = choice.variant->facts_as<gpu::BackwardVariantFacts>();
-  return choice.variant->kernel_as<gpu::AttentionBackwardKernel>()->launch(
-      to_gpu_backward_args(plan, &x, workspace, facts, choice.aligned), stream);
+int launch(const PlanData& plan, const Choice& taken, const Layout& layout, const Operands& x, void* workspace,
+           Stream stream) {
+  const gpu::AttentionBackwardFacts& facts = taken.variant->facts_as<gpu::BackwardVariantFacts>();
+  return taken.variant->kernel_as<gpu::AttentionBackwardKernel>()->launch(
+      to_gpu_backward_args(plan, &x, workspace, facts, layout.met.has(Condition::aligned)), stream);
 }
 
 void run_on_ref(const PlanData& plan, const Operands& x, void*) {
@@ -61,27 +62,26 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 }  // namespace
 
-constinit const OperationOf<Attention> kAttentionBackward = {
-    {.name = "attention_backward",
-     .pass = Pass::backward,
-     .takes = "Operands",
-     .dtype = attention_dtype,
-     .resolve = resolve_attention,
-     .plan_gpu = plan_attention_backward_gpu,
-     .plan_cpu = plan_attention_backward_cpu,
-     .ref_workspace = no_workspace,
-     .describe = describe_attention,
-     .facts = attention_facts,
-     .tell_problem = tell_attention_problem,
-     .tell_decision = tell_attention_backward},
-    {.operands = operands_of,
-     .validate = validate_operands,
-     .nothing_to_do = nothing_to_do,
-     .choose = [](const PlanData& plan, const Operands& x) { return gpu_backward_variant(plan, x); },
-     .check_totals = check_totals,
-     .check_lengths = check_lengths,
-     .launch = launch,
-     .run_on_cpu = run_on_cpu,
-     .run_on_ref = run_on_ref}};
+constinit const OperationOf<Attention> kAttentionBackward = {{.name = "attention_backward",
+                                                              .pass = Pass::backward,
+                                                              .takes = "Operands",
+                                                              .dtype = attention_dtype,
+                                                              .resolve = resolve_attention,
+                                                              .plan_gpu = plan_attention_backward_gpu,
+                                                              .plan_cpu = plan_attention_backward_cpu,
+                                                              .ref_workspace = no_workspace,
+                                                              .describe = describe_attention,
+                                                              .facts = attention_facts,
+                                                              .tell_problem = tell_attention_problem,
+                                                              .tell_decision = tell_attention_backward},
+                                                             {.operands = operands_of,
+                                                              .validate = validate_operands,
+                                                              .nothing_to_do = nothing_to_do,
+                                                              .layout = backward_layout_of,
+                                                              .check_totals = check_totals,
+                                                              .check_lengths = check_lengths,
+                                                              .launch = launch,
+                                                              .run_on_cpu = run_on_cpu,
+                                                              .run_on_ref = run_on_ref}};
 
 }  // namespace falchion

@@ -23,7 +23,7 @@ bool nothing_to_do(const PlanData& plan, const LinearOperands&) {
 }
 
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the rows.
-Status check_totals(const PlanData& plan, const LinearOperands& x, const GpuChoice&) {
+Status check_totals(const PlanData& plan, const LinearOperands& x, const Choice*) {
   const LinearAttention& a = plan.linear().problem;
   if (!a.packed) return {};
   if (x.q.shape[1] > kMaxSequence) {
@@ -40,9 +40,10 @@ Status check_lengths(const PlanData& plan, const LinearOperands& x) {
   return {Code::invalid, text("cu_seqlens[", a.b, "] = ", x.cu_seqlens[a.b], " is over b * s = ", a.b * a.s, kTooLong)};
 }
 
-int launch(const PlanData& plan, const GpuChoice& choice, const LinearOperands& x, void* workspace, Stream stream) {
-  const gpu::LinearAttentionKernel& kernel = *choice.variant->kernel_as<gpu::LinearAttentionKernel>();
-  return kernel.launch(to_linear_gpu_args(plan, &x, workspace, choice.aligned), stream);
+int launch(const PlanData& plan, const Choice& taken, const Layout& layout, const LinearOperands& x, void* workspace,
+           Stream stream) {
+  const gpu::LinearAttentionKernel& kernel = *taken.variant->kernel_as<gpu::LinearAttentionKernel>();
+  return kernel.launch(to_linear_gpu_args(plan, &x, workspace, layout.met.has(Condition::aligned)), stream);
 }
 
 void run_on_cpu(const PlanData& plan, const LinearOperands& x, void* workspace) {
@@ -75,7 +76,7 @@ constexpr OperationOf<LinearAttention> entry(const char* name, Pass pass,
           {.operands = operands_of,
            .validate = validate_operands,
            .nothing_to_do = nothing_to_do,
-           .choose = [](const PlanData& plan, const LinearOperands& x) { return gpu_variant(plan, x); },
+           .layout = layout_of,
            .check_totals = check_totals,
            .check_lengths = check_lengths,
            .launch = launch,

@@ -13,13 +13,9 @@ bool nothing_to_do(const PlanData& plan, const NormOperands&) {
   return n.rows == 0 || (n.d == 0 && !n.mean && !n.rstd);
 }
 
-/// Its kernels take any operands.
-GpuChoice choose(const PlanData& plan, const NormOperands& x) {
-  return {plan.variant, moves_eight(plan.norm().problem, x)};
-}
-
-int launch(const PlanData& plan, const GpuChoice& choice, const NormOperands& x, void*, Stream stream) {
-  return choice.variant->kernel_as<gpu::NormKernel>()->launch(to_gpu_norm_args(plan, x, choice.aligned), stream);
+int launch(const PlanData& plan, const Choice& taken, const Layout&, const NormOperands& x, void*, Stream stream) {
+  const gpu::NormArgs args = to_gpu_norm_args(plan, x, taken.cut_as<gpu::NormCut>());
+  return taken.variant->kernel_as<gpu::NormKernel>()->launch(args, stream);
 }
 
 void run_on_cpu(const PlanData& plan, const NormOperands& x, void* workspace) {
@@ -45,7 +41,7 @@ constinit const OperationOf<Norm> kNorm = {{.name = "norm",
                                            {.operands = operands_of,
                                             .validate = validate_operands,
                                             .nothing_to_do = nothing_to_do,
-                                            .choose = choose,
+                                            .layout = layout_of,
                                             .check_totals = has_no_totals<Norm>,
                                             .check_lengths = has_no_lengths<Norm>,
                                             .launch = launch,

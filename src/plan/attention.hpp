@@ -18,7 +18,7 @@ std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int g
 /// at most so many bytes together, and at least those of one K/V head. total_k: the keys of all packed sequences.
 std::int64_t gpu_section(const Attention& problem, std::int64_t total_k, int group, std::int64_t most_bytes);
 
-/// Which variant runs on these operands.
-GpuChoice gpu_variant(const PlanData& plan, const Operands& operands) noexcept;
+/// How the operands of a run lie.
+Layout layout_of(const PlanData& plan, const Operands& operands) noexcept;
 
 }  // namespace falchion

@@ -12,7 +12,7 @@ Status plan_attention_backward_gpu(Backend backend, PlanData* plan);
 /// Does one kernel own tiles of keys and add to the sums of grad_q, or do two own tiles of keys and of rows?
 bool computes_pairs_once(const Variant& variant) noexcept;
 
-/// Which variant runs on these operands.
-GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& operands) noexcept;
+/// How the operands of a run lie.
+Layout backward_layout_of(const PlanData& plan, const Operands& operands) noexcept;
 
 }  // namespace falchion

@@ -47,6 +47,13 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
                                   " of keys are over the grid's limit of ", INT32_MAX / 4)};
 }
 
+/// What a variant asks of the operands of a run.
+Conditions needs_of(const Variant& variant) {
+  if (variant.kind == VariantKind::general) return {};
+  const Conditions all = Condition::aligned | Condition::contiguous;
+  return variant.backend == Backend::sm90 ? all | Condition::tma : all;
+}
+
 /// q, k, v, o and grad_o are read 16 bytes at a time.
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
@@ -60,12 +67,13 @@ bool computes_pairs_once(const Variant& variant) noexcept {
   return variant.kind == VariantKind::once || (variant.backend == Backend::sm90 && variant.kind == VariantKind::plain);
 }
 
-GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& x) noexcept {
-  const bool aligned = aligned_to_16(plan.attention().problem, x);
-  bool fits = aligned && (x.grad_o.shape[3] == 1 || x.grad_o.stride[3] == 1);
+Layout backward_layout_of(const PlanData& plan, const Operands& x) noexcept {
+  Layout layout;
+  layout.met.add_if(aligned_to_16(plan.attention().problem, x), Condition::aligned);
+  layout.met.add_if(x.grad_o.shape[3] == 1 || x.grad_o.stride[3] == 1, Condition::contiguous);  // others always are
   if (plan.variant->backend == Backend::sm90)
-    fits = fits && fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v) && fits_tma(x.grad_o);
-  return {fits ? plan.variant : plan.gpu.unaligned, aligned};
+    layout.met.add_if(fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v) && fits_tma(x.grad_o), Condition::tma);
+  return layout;
 }
 
 Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
@@ -77,11 +85,13 @@ Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
                      .concerns = [d](const Variant& listed) { return listed.kind != VariantKind::wide || d > 128; },
                      .why_not = [&](const Variant& listed) { return why_not(listed, a); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  GpuWish for_unaligned = wish;
-  for_unaligned.concerns = [](const Variant& listed) { return listed.kind == VariantKind::general; };
-  plan->gpu.unaligned = plan->variant->kind == VariantKind::general
-                            ? plan->variant
-                            : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  const Conditions needs = needs_of(*plan->variant);
+  add_choice({plan->variant, needs}, plan);
+  if (!needs.empty()) {
+    const GpuWish for_any{wish.d, [](const Variant& listed) { return listed.kind == VariantKind::general; },
+                          wish.why_not};
+    add_choice({other_gpu_variant(Backend::sm80, device, for_any, *plan), {}}, plan);
+  }
   return decide_grid(device, plan);
 }
 

@@ -152,8 +152,15 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-/// Do the rows of a run fit into the workspace? The hints of a packed problem may say too little.
-bool halves_fit(const Attention& a, const Operands& x) noexcept {
+/// What a variant asks of the operands of a run. The workspace of kind halves has room for so many packed rows.
+Conditions needs_of(const Variant& variant, const Attention& a) {
+  if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
+  if (variant.kind == VariantKind::general) return {};
+  return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
+}
+
+/// Are there no more packed rows than the hints of the problem say?
+bool rows_fit(const Attention& a, const Operands& x) noexcept {
   return !a.packed || (x.q.shape[1] <= a.b * a.s_q && x.k.shape[1] <= a.b * a.s_k);
 }
 
@@ -165,15 +172,14 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 
 }  // namespace
 
-GpuChoice gpu_variant(const PlanData& plan, const Operands& x) noexcept {
-  const bool aligned = aligned_to_16(plan.attention().problem, x);
-  if (is_halves(*plan.variant)) {
-    const bool fits = halves_fit(plan.attention().problem, x);
-    return {fits ? plan.variant : plan.gpu.more_rows, aligned};
-  }
-  const bool fits =
-      aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
-  return {fits ? plan.variant : plan.gpu.unaligned, aligned};
+Layout layout_of(const PlanData& plan, const Operands& x) noexcept {
+  const Attention& a = plan.attention().problem;
+  Layout layout;
+  layout.met.add_if(aligned_to_16(a, x), Condition::aligned);
+  layout.met.add_if(rows_fit(a, x), Condition::room);
+  if (plan.variant->backend == Backend::sm90)
+    layout.met.add_if(fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v), Condition::tma);
+  return layout;
 }
 
 std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, int rows) {
@@ -197,13 +203,13 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
                      .why_not = [&](const Variant& listed) { return why_not(listed, a, device, named); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
-  GpuWish for_unaligned = wish;
-  for_unaligned.concerns = [](const Variant& listed) { return listed.kind == VariantKind::general; };
-  const Variant* general = plan->variant->kind == VariantKind::general
-                               ? plan->variant
-                               : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
-  plan->gpu.unaligned = is_halves(*plan->variant) ? plan->variant : general;
-  if (is_halves(*plan->variant) && a.packed) plan->gpu.more_rows = general;
+  const Conditions needs = needs_of(*plan->variant, a);
+  add_choice({plan->variant, needs}, plan);
+  if (!needs.empty()) {
+    const GpuWish for_any{wish.d, [](const Variant& listed) { return listed.kind == VariantKind::general; },
+                          wish.why_not};
+    add_choice({other_gpu_variant(Backend::sm80, device, for_any, *plan), {}}, plan);
+  }
   return decide_grid(device, plan);
 }
 

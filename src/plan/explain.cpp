@@ -82,20 +82,6 @@ std::string level_text(const PlanData& plan) {
   return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
 }
 
-void tell_unaligned(const PlanData& plan, Story* story, const char* or_on_sm90) {
-  const Variant* variant = plan.gpu.unaligned;
-  if (variant == nullptr) {
-    return story->tell("unaligned", "refused: this build has no general variant", {{"unaligned", nullptr}});
-  }
-  story->note({{"unaligned", Json::object({{"backend", name(variant->backend)},
-                                           {"level", variant->level},
-                                           {"d", variant->d > 0 ? Json(variant->d) : nullptr}})}});
-  if (variant == plan.variant) return;
-  const char* or_else = plan.backend == Backend::sm90 ? or_on_sm90 : "";
-  story->tell("unaligned", text("operands that are not 16-byte aligned", or_else, " run on the variant ",
-                                variant->level, head_dim_text(*variant)));
-}
-
 std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }
 
 std::string explain(const PlanData& plan, Format format, const Status& made) {
@@ -106,6 +92,7 @@ std::string explain(const PlanData& plan, Format format, const Status& made) {
   plan.operation->tell_problem(plan, &story);
   tell_decision(plan, &story);
   plan.operation->tell_decision(plan, &story);
+  if (is_gpu(plan.backend)) tell_choices(plan, &story);
   const DType dtype = plan.operation->dtype(plan);
   tell_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(dtype))), &story);
   return story.in(format);

@@ -11,8 +11,10 @@ namespace falchion {
 
 /// "cpu avx512"
 std::string level_text(const PlanData& plan);
-/// Of a plan of a GPU: which variant takes operands that the plan's own cannot move.
-void tell_unaligned(const PlanData& plan, Story* story, const char* or_on_sm90 = ", or whose rows overlap,");
+/// Of a plan of a GPU: what it may run, and on which operands.
+void tell_choices(const PlanData& plan, Story* story);
+/// "k stays whole", or how it is cut.
+std::string parts_of_k(const GemmGpuCut& cut);
 
 // For each operation: describe(); the fields of its problem under their own names; what is asked, with the work that it
 // is; what was decided.

@@ -168,14 +168,9 @@ void tell_grid(const PlanData& plan, Story* story) {
                                       {"busy_percent", busy}})}});
 }
 
-/// What kind halves has in the workspace, and what happens to packed rows that find no place there.
-std::string halves_text(const PlanData& plan) {
-  if (plan.variant->kind != VariantKind::halves) return "";
-  std::string out = ": q, k and v as two f16 parts";
-  if (!plan.attention().problem.packed) return out;
-  out += ", at most b * s_q and b * s_k packed rows; more ";
-  const Variant* other = plan.gpu.more_rows;
-  return out + (other == nullptr ? "are refused" : text("run on the variant ", other->level, " d", other->d));
+/// What kind halves has in the workspace.
+const char* halves_text(const PlanData& plan) {
+  return plan.variant->kind == VariantKind::halves ? ": q, k and v as two f16 parts" : "";
 }
 
 void tell_gpu(const PlanData& plan, Story* story) {
@@ -201,7 +196,6 @@ void tell_gpu(const PlanData& plan, Story* story) {
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), halves_text(plan)));
-  tell_unaligned(plan, story);
 }
 
 }  // namespace

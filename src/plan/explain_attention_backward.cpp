@@ -89,7 +89,6 @@ void tell_gpu(const PlanData& plan, Story* story) {
               {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace",
               text(bytes_text(static_cast<double>(plan.workspace)), ": lse and D of each row", in_words.holds));
-  tell_unaligned(plan, story);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/gemm.hpp"
+#include "plan/gemm_gpu.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -39,14 +40,14 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
               g.batch * g.m, ": ", cut);
 }
 
+}  // namespace
+
 std::string parts_of_k(const GemmGpuCut& cut) {
   if (cut.splits == 1) return "k stays whole";
   if (cut.columns > 0) return text("k in ", cut.splits, " parts, added up in order by the CTAs of a cluster");
   return text(cut.whole > 0 ? text("of the last ", count_text(cut.items - cut.whole, "tile"), ", ") : "", cut.splits,
               " parts of ", cut.depth, " of k, added up by a kernel after");
 }
-
-}  // namespace
 
 std::string describe_gemm(const PlanData& plan) {
   const GemmPlan& gemm = plan.gemm();
@@ -60,7 +61,7 @@ std::string describe_gemm(const PlanData& plan) {
   if (plan.variant != nullptr && gemm.rows > 0) {
     if (is_gpu(plan.backend)) {
       out += text(" tile ", gemm.rows, "x", gemm.columns);
-      if (gemm.gpu.splits > 1) out += text(" splits ", gemm.gpu.splits);
+      if (own_cut(plan).splits > 1) out += text(" splits ", own_cut(plan).splits);
       return text(out, " ws ", bytes(plan.workspace));
     }
     out += gemm.few ? text(" few rows, columns ", gemm.few_columns) : text(" tile ", gemm.rows, "x", gemm.columns);
@@ -111,7 +112,8 @@ namespace {
 void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
-  const std::int64_t ctas = gemm.gpu.pieces() * facts.cluster, slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
+  const GemmGpuCut cut = own_cut(plan);
+  const std::int64_t ctas = cut.pieces() * facts.cluster, slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D",
@@ -119,30 +121,13 @@ void tell_gpu(const PlanData& plan, Story* story) {
                    " of k at a time, ", facts.stages, " in flight"),
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
-  story->tell("splits", text(gemm.gpu.splits == 1 ? "1: " : "", parts_of_k(gemm.gpu)), {{"splits", gemm.gpu.splits}});
+  story->tell("splits", text(cut.splits == 1 ? "1: " : "", parts_of_k(cut)), {{"splits", cut.splits}});
   story->tell("grid", text(ctas, " CTAs, ", plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", plan.gpu.ctas}, {"waves", waves}})}});
   story->tell("shared",
               text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
               {{"shared_bytes", facts.shared_bytes}});
-  if (const GemmGpuCut& merged = gemm.gpu_merged; merged.items > 0) {
-    const Gemm& g = gemm.problem;
-    story->tell(
-        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", ", parts_of_k(merged))),
-        {{"one_matrix", Json::object({{"m", g.batch * g.m}, {"items", merged.items}, {"splits", merged.splits}})}});
-  }
   story->tell("workspace", bytes(plan.workspace));
-  if (const Variant* strided = gemm.strided; strided != nullptr && strided != plan.variant) {
-    const bool bytes = is_8bit(gemm.problem.dtype);
-    story->tell(
-        "strided",
-        text("operands ", bytes ? "that do not lie along k, or " : "",
-             "that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim is no "
-             "multiple of ",
-             bytes ? 128 : 64, ", run on the variant ", name(strided->backend), " ", strided->level),
-        {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
-  }
-  tell_unaligned(plan, story, "");
 }
 
 }  // namespace

@@ -134,7 +134,6 @@ void tell_gpu(const PlanData& plan, Story* story) {
   story->note({{"tile", Json::object({{"chunk", facts.chunk}, {"d", facts.d}, {"threads", facts.threads}})}});
   tell_grids(plan, story);
   story->tell("workspace", bytes(plan.workspace));
-  tell_unaligned(plan, story);
 }
 
 }  // namespace

@@ -50,7 +50,10 @@ std::string describe_norm(const PlanData& plan) {
   std::string out = text(plan.operation->name, " ", level_text(plan), " ", name(n.kind), " ", n.dtype);
   if (dtype_of_y(n) != n.dtype) out += text(" to ", dtype_of_y(n));
   out += text(" ", n.rows, "x", n.d);
-  if (is_gpu(plan.backend)) return text(out, " threads a row ", norm.cut.threads, " ws ", bytes(plan.workspace));
+  if (is_gpu(plan.backend)) {
+    const gpu::NormCut& cut = plan.gpu.choices.front().cut_as<gpu::NormCut>();
+    return text(out, " threads a row ", cut.threads, " ws ", bytes(plan.workspace));
+  }
   if (plan.variant != nullptr) out += text(" threads ", plan.threads);
   return text(out, " ws ", bytes(plan.workspace));
 }
@@ -88,19 +91,14 @@ void tell_norm(const PlanData& plan, Story* story) {
   const Norm& n = norm.problem;
   if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
   if (is_gpu(plan.backend)) {
-    story->tell(
-        "row", cut_text(norm.cut, n.d),
-        {{"row", Json::object({{"threads", norm.cut.threads}, {"chunks", norm.cut.chunks}, {"kept", norm.cut.kept}})}});
+    const gpu::NormCut& cut = plan.gpu.choices.front().cut_as<gpu::NormCut>();
+    story->tell("row", cut_text(cut, n.d),
+                {{"row", Json::object({{"threads", cut.threads}, {"chunks", cut.chunks}, {"kept", cut.kept}})}});
     const double us = std::round(10 * (tiles::kNormLaunch + norm_bytes(n) / norm.rate * 1e6)) / 10;
     story->tell("time",
                 text("some ", us, " us: ", tiles::kNormLaunch, " us for the launch, and the bytes at ",
                      scaled_text(norm.rate, "B/s"), ", which is ", 100 * tiles::kNormRate, " % of the memory's rate"),
                 {{"estimate", Json::object({{"microseconds", us}, {"bytes_per_second", norm.rate}})}});
-    tell_unaligned(plan, story);
-    story->tell(
-        "unaligned",
-        text("where a row of an operand is not contiguous or begins at no multiple of 16 bytes, the same variant "
-             "reads single numbers"));
     return story->tell("workspace", bytes(plan.workspace));
   }
   story->tell("items", text(count_text(plan.items, "item"), " of ", count_text(norm.item, "row")),

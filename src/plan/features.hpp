@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/set_of.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion {
@@ -17,28 +18,7 @@ enum class Feature : std::uint8_t {
   count,  // how many there are
 };
 
-/// A set of features.
-class Features {
- public:
-  constexpr Features() = default;
-  constexpr Features(Feature x) : bits_(std::uint32_t{1} << static_cast<int>(x)) {}  // NOLINT: a feature is a set
-  constexpr Features operator|(Features x) const { return Features(bits_ | x.bits_); }
-  constexpr Features operator&(Features x) const { return Features(bits_ & x.bits_); }
-  constexpr Features operator-(Features x) const { return Features(bits_ & ~x.bits_); }
-  constexpr bool has(Feature x) const { return (bits_ & Features(x).bits_) != 0; }
-  constexpr bool empty() const { return bits_ == 0; }
-  /// The first of a set that is not empty.
-  constexpr Feature first() const {
-    int x = 0;
-    while (!has(static_cast<Feature>(x))) ++x;
-    return static_cast<Feature>(x);
-  }
-  constexpr bool operator==(const Features&) const = default;
-
- private:
-  constexpr explicit Features(std::uint32_t bits) : bits_(bits) {}
-  std::uint32_t bits_ = 0;
-};
+using Features = SetOf<Feature>;
 constexpr Features operator|(Feature a, Feature b) { return Features(a) | Features(b); }
 
 /// The features that a problem of an operation may ask for, "attention_forward".

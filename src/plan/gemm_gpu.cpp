@@ -117,35 +117,74 @@ GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device
 }
 
 /// Bytes of the sums of all parts, where a variant runs that cut.
-double workspace_of(const Gemm& g, const Variant* variant, const GemmGpuCut& cut) {
-  if (variant == nullptr || cut.items == 0 || is_few_of_hopper(*variant)) return 0;
-  return partial_bytes(g, variant->facts_as<gpu::GemmFacts>(), cut.items - cut.whole, cut.splits);
+double workspace_of(const Gemm& g, const Variant& variant, const GemmGpuCut& cut) {
+  if (is_few_of_hopper(variant)) return 0;
+  return partial_bytes(g, variant.facts_as<gpu::GemmFacts>(), cut.items - cut.whole, cut.splits);
 }
 
-Status decide_grid(const cuda::Device& device, PlanData* plan) {
+/// What a variant asks of the operands of a run.
+Conditions needs_of(const Variant& variant) {
+  if (variant.kind == VariantKind::general) return {};
+  if (variant.backend == Backend::sm80) return Condition::aligned;
+  const Conditions for_tma = Condition::aligned | Condition::tma;
+  return is_8bit(variant.dtype) ? for_tma | Condition::along_k : for_tma;
+}
+
+/// Of 16 bits on Hopper, what TMA cannot follow may still be aligned: then sm80's tiles take it, and general the rest.
+void choose(const cuda::Device& device, PlanData* plan) {
+  const Gemm& g = plan->gemm().problem;
+  const auto add = [&](const Variant* variant) {
+    if (variant == nullptr) return;
+    const Conditions needs = needs_of(*variant);
+    if (g.batch > 1) add_choice({variant, needs | Condition::one_matrix, GemmGpuCut{}}, plan);
+    add_choice({variant, needs, GemmGpuCut{}}, plan);
+  };
+  const auto of_sm80 = [&](VariantKind kind) {
+    const GpuWish wish{.d = 0,
+                       .concerns = [kind](const Variant& v) { return v.kind == kind; },
+                       .why_not = [](const Variant&) { return std::string(); }};
+    return other_gpu_variant(Backend::sm80, device, wish, *plan);
+  };
+  add(plan->variant);
+  if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::tile));  // there is none of 8 bits
+  if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
+}
+
+/// The cut of a choice: that of one before it which has the same tile for the same matrix, as sm80's tile and general
+/// have, or one that is weighed now.
+GemmGpuCut cut_of(const Choice& choice, const Gemm& matrix, const cuda::Device& device, const PlanData& plan) {
+  const gpu::GemmFacts& facts = choice.variant->facts_as<gpu::GemmFacts>();
+  for (const Choice& earlier : plan.gpu.choices) {
+    const bool same_matrix = earlier.needs.has(Condition::one_matrix) == choice.needs.has(Condition::one_matrix);
+    if (&earlier == &choice) break;
+    if (same_matrix && earlier.variant->facts_as<gpu::GemmFacts>() == facts) return earlier.cut_as<GemmGpuCut>();
+  }
+  return cut(matrix, *choice.variant, device);
+}
+
+/// How each choice cuts the problem, and room in the workspace for any of them.
+Status decide_cuts(const cuda::Device& device, PlanData* plan) {
   GemmPlan& gemm = plan->gemm();
   const Gemm& g = gemm.problem;
-  const gpu::GemmFacts& facts = plan->variant->facts_as<gpu::GemmFacts>();
   set_device(device, plan);
   if (g.batch == 0 || g.m == 0 || g.n == 0) return {};
-  gemm.rows = facts.rows;
-  gemm.columns = g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
-  // The variants that take what the plan's own cannot move have one tile, that of sm80.
-  const Variant* other = plan->gpu.unaligned != nullptr ? plan->gpu.unaligned : gemm.strided;
-  const auto decide = [&](const Gemm& matrix, GemmGpuCut* own, GemmGpuCut* of_others) {
-    *own = cut(matrix, *plan->variant, device);
-    if (other != nullptr) *of_others = cut(matrix, *other, device);
-    return std::max(workspace_of(matrix, plan->variant, *own), workspace_of(matrix, other, *of_others));
-  };
-  double most = decide(g, &gemm.gpu, &gemm.gpu_other);
-  if (g.batch > 1) most = std::max(most, decide(merged(g), &gemm.gpu_merged, &gemm.gpu_other_merged));
-  if (gemm.gpu.columns > 0) gemm.columns = gemm.gpu.columns;
-  if (gemm.gpu.items == 0 || (other != nullptr && gemm.gpu_other.items == 0)) {
-    const gpu::GemmFacts& tile = gemm.gpu.items == 0 ? facts : other->facts_as<gpu::GemmFacts>();
-    return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", tile.rows, " x ", tile.columns,
-                                    " each, are over the grid's limit of ", INT32_MAX)};
+  double most = 0;
+  for (Choice& choice : plan->gpu.choices) {
+    const Gemm matrix = choice.needs.has(Condition::one_matrix) ? merged(g) : g;
+    const GemmGpuCut of_choice = cut_of(choice, matrix, device, *plan);
+    if (of_choice.items == 0) {
+      const gpu::GemmFacts& tile = choice.variant->facts_as<gpu::GemmFacts>();
+      return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", tile.rows, " x ", tile.columns,
+                                      " each, are over the grid's limit of ", INT32_MAX)};
+    }
+    most = std::max(most, workspace_of(matrix, *choice.variant, of_choice));
+    choice.cut = of_choice;
   }
-  plan->items = gemm.gpu.items;
+  const gpu::GemmFacts& facts = plan->variant->facts_as<gpu::GemmFacts>();
+  const GemmGpuCut own = own_cut(*plan);
+  gemm.rows = facts.rows;
+  gemm.columns = own.columns > 0 ? own.columns : g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
+  plan->items = own.items;
   plan->workspace = aligned(static_cast<std::size_t>(most));
   return {};
 }
@@ -207,7 +246,6 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
   const Gemm& g = plan->gemm().problem;
-  const auto any = [](const Variant&) { return std::string(); };
   const Tiles tiles(g, device, *plan, plan->target.backend == backend);
   const auto why_not = [&](const Variant& listed) {
     std::string never = why_never(listed, g);
@@ -215,15 +253,13 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   };
   const GpuWish wish{.d = 0, .concerns = [](const Variant&) { return true; }, .why_not = why_not};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  const auto of_kind = [&](VariantKind kind) {
-    if (plan->variant->kind == kind) return plan->variant;
-    const GpuWish other{.d = 0, .concerns = [kind](const Variant& v) { return v.kind == kind; }, .why_not = any};
-    return other_gpu_variant(Backend::sm80, device, other, *plan);
-  };
-  plan->gpu.unaligned = of_kind(VariantKind::general);
-  plan->gemm().strided =
-      backend != Backend::sm90 ? plan->variant : of_kind(is_8bit(g.dtype) ? VariantKind::general : VariantKind::tile);
-  return decide_grid(device, plan);
+  choose(device, plan);
+  return decide_cuts(device, plan);
+}
+
+GemmGpuCut own_cut(const PlanData& plan) noexcept {
+  const std::vector<Choice>& all = plan.gpu.choices;
+  return all[all[0].needs.has(Condition::one_matrix) ? 1 : 0].cut_as<GemmGpuCut>();
 }
 
 }  // namespace falchion

@@ -1,4 +1,4 @@
-// src/plan/gemm_gpu.hpp: which variant of a GPU takes the operands of a run, and what it is handed.
+// src/plan/gemm_gpu.hpp: how the operands of a run lie on a GPU, and what the kernel that takes them is handed.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
@@ -7,8 +7,13 @@
 
 namespace falchion {
 
-GemmChoice gpu_variant(const PlanData& plan, const GemmOperands& operands) noexcept;
-/// choice.variant is one of the plan's.
-gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const GemmChoice& choice, void* workspace) noexcept;
+/// How the operands of a run lie.
+GemmLayout layout_of(const PlanData& plan, const GemmOperands& operands) noexcept;
+/// taken: one of the plan's choices, which the layout fits.
+gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const GemmLayout& layout,
+                               void* workspace) noexcept;
+
+/// The cut of the plan's own variant where the batch is not rows of one matrix.
+GemmGpuCut own_cut(const PlanData& plan) noexcept;
 
 }  // namespace falchion

@@ -106,34 +106,28 @@ bool set_gpu_call(const Gemm& g, const GemmOperands& x, gpu::GemmArgs* args) {
 
 }  // namespace
 
-GemmChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
+GemmLayout layout_of(const PlanData& plan, const GemmOperands& x) noexcept {
   const Gemm& g = plan.gemm().problem;
-  GemmChoice choice{{plan.variant, true}};
-  const gpu::GemmArgs& args = choice.args;
-  choice.one_matrix = set_gpu_call(g, x, &choice.args);
-  if (args.k == 0) return choice;
-  if (args.a_major == Major::neither || args.b_major == Major::neither) {
-    choice.aligned = false;
-    choice.variant = plan.gpu.unaligned;
-    return choice;
-  }
+  GemmLayout layout;
+  const gpu::GemmArgs& args = layout.args;
+  layout.met.add_if(set_gpu_call(g, x, &layout.args), Condition::one_matrix);
+  const bool moves = args.a_major != Major::neither && args.b_major != Major::neither, nothing = args.k == 0;
+  layout.met.add_if(nothing || moves, Condition::aligned);
+  if (plan.backend != Backend::sm90) return layout;
   const std::int64_t size = size_of(g.dtype);
-  const bool along_k = args.a_major == Major::k && args.b_major == Major::k;
-  const bool fits = plan.backend != Backend::sm90 ||
-                    ((along_k || !is_8bit(g.dtype)) && fits_tma(args.a, args.a_major, args.m, args, size) &&
-                     fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
-  if (!fits) choice.variant = plan.gemm().strided;
-  return choice;
+  layout.met.add_if(nothing || (args.a_major == Major::k && args.b_major == Major::k), Condition::along_k);
+  layout.met.add_if(nothing || (moves && fits_tma(args.a, args.a_major, args.m, args, size) &&
+                                fits_tma(args.b, args.b_major, rows_of_b(g), args, size)),
+                    Condition::tma);
+  return layout;
 }
 
-gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const GemmChoice& choice, void* workspace) noexcept {
-  const GemmPlan& gemm = plan.gemm();
-  const Gemm& g = gemm.problem;
-  const gpu::GemmFacts& facts = choice.variant->facts_as<gpu::GemmFacts>();
-  gpu::GemmArgs args = choice.args;
-  const GemmGpuCut& of_own = choice.one_matrix ? gemm.gpu_merged : gemm.gpu;
-  const GemmGpuCut& of_others = choice.one_matrix ? gemm.gpu_other_merged : gemm.gpu_other;
-  const GemmGpuCut& cut = choice.variant == plan.variant ? of_own : of_others;
+gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const GemmLayout& layout,
+                               void* workspace) noexcept {
+  const Gemm& g = plan.gemm().problem;
+  const gpu::GemmFacts& facts = taken.variant->facts_as<gpu::GemmFacts>();
+  const GemmGpuCut& cut = taken.cut_as<GemmGpuCut>();
+  gpu::GemmArgs args = layout.args;
   // TMA loads a B that lies along its rows 64 of them at a time.
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);

@@ -89,6 +89,7 @@ const Variant* first_that_fits(Backend backend, const cuda::Device& device, cons
 Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
   const std::string path = text(name(backend), " ", name(plan->operation->dtype(*plan)));
   const std::size_t before = plan->rejected.size();
+  plan->gpu.choices.clear();
   plan->variant = first_that_fits(backend, device, wish, *plan, &plan->rejected);
   if (plan->variant != nullptr) {
     plan->backend = backend;

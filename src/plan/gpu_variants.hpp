@@ -22,14 +22,19 @@ struct GpuWish {
 };
 
 /// Takes the first variant of the backend that fits the problem and the device, as plan->variant, and notes how many of
-/// its CTAs share an SM there. On failure plan->rejected tells each reason, and the status is the one to give when this
-/// backend was asked for.
+/// its CTAs share an SM there. The plan has no choices yet: add_choice(). On failure plan->rejected tells each reason,
+/// and the status is the one to give when this backend was asked for.
 Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish, PlanData* plan);
 
 /// The first variant that fits, or null, without a word in plan->rejected: for operands that the plan's own variant
 /// cannot move.
 const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
                                  const PlanData& plan);
+
+/// One choice more for a run of the plan, after those that need more. Nothing where there is no such variant.
+inline void add_choice(const Choice& choice, PlanData* plan) {
+  if (choice.variant != nullptr) plan->gpu.choices.push_back(choice);
+}
 
 /// How many CTAs of a variant share an SM of the device: as many as are meant to, or fewer, where shared memory has no
 /// room for them.

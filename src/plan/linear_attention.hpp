@@ -25,8 +25,8 @@ int linear_chunk(const PlanData& plan);
 /// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
 
-/// Which variant runs on these operands.
-GpuChoice gpu_variant(const PlanData& plan, const LinearOperands& operands) noexcept;
+/// How the operands of a run lie.
+Layout layout_of(const PlanData& plan, const LinearOperands& operands) noexcept;
 
 // operands null: for memory() and workspace() of a kernel, before there are any: a packed total is then its upper bound
 // b * s, and the data of an operand that there will be is some address. workspace null: no place for anything yet.

@@ -97,13 +97,19 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
   }
   plan->workspace = 0;
-  for (const Variant* variant : {plan->variant, plan->gpu.unaligned}) {
-    if (variant == nullptr || heads == 0) continue;
-    const bool aligned = variant == plan->variant;
-    const auto bytes = variant->facts_as<gpu::LinearVariantFacts>().workspace;
+  for (const Choice& choice : plan->gpu.choices) {
+    if (heads == 0) break;
+    const bool aligned = choice.variant == plan->variant;
+    const auto bytes = choice.variant->facts_as<gpu::LinearVariantFacts>().workspace;
     plan->workspace = std::max(plan->workspace, bytes(to_linear_gpu_args(*plan, nullptr, nullptr, aligned)));
   }
   return {};
+}
+
+/// What a variant asks of the operands of a run.
+Conditions needs_of(const Variant& variant) {
+  if (variant.features.has(Feature::unaligned)) return {};
+  return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
 
 /// For operands that the plan's variant cannot move. It keeps the plan's segments, which are to be whole chunks of it
@@ -138,22 +144,27 @@ Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
         .why_not = [&a, plan, aligned](const Variant& listed) { return why_not(listed, a, plan->pass, aligned); }};
   };
   if (Status status = take_gpu_variant(backend, device, wish(true), plan); !status) return status;
-  plan->gpu.unaligned = unaligned_variant(backend, device, wish(false), *plan);
+  const Conditions needs = needs_of(*plan->variant);
+  add_choice({plan->variant, needs}, plan);
+  if (!needs.empty()) add_choice({unaligned_variant(backend, device, wish(false), *plan), {}}, plan);
   return decide_grid(device, plan);
 }
 
-GpuChoice gpu_variant(const PlanData& plan, const LinearOperands& x) noexcept {
+Layout layout_of(const PlanData& plan, const LinearOperands& x) noexcept {
   const LinearAttention& a = plan.linear().problem;
   const std::int64_t chunk = 16 / size_of(a.dtype);
   const bool hopper = plan.variant->backend == Backend::sm90;
   bool aligned = a.d_qk % chunk == 0 && a.d_v % chunk == 0;
-  bool fits = true;
+  bool tma = hopper;
   for (const Tensor* tensor : moved_tensors(plan.pass, x)) {
     if (tensor == nullptr) break;
     aligned = aligned && rows_aligned(*tensor);
-    fits = fits && (!hopper || fits_tma(*tensor));
+    tma = tma && fits_tma(*tensor);
   }
-  return {aligned && fits ? plan.variant : plan.gpu.unaligned, aligned};
+  Layout layout;
+  layout.met.add_if(aligned, Condition::aligned);
+  layout.met.add_if(tma, Condition::tma);
+  return layout;
 }
 
 }  // namespace falchion

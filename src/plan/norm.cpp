@@ -118,30 +118,44 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
       .d = 0, .concerns = [](const Variant&) { return true; }, .why_not = [](const Variant&) { return std::string(); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   set_device(device, plan);
-  plan->gpu.unaligned = plan->variant;  // it takes any operands
   NormPlan& norm = plan->norm();
-  norm.cut = sm80::norm_cut(norm.problem.d, norm.problem.d % sm80::kNormChunk == 0, norm.problem.residual);
+  const Norm& n = norm.problem;
+  // The same variant moves eight numbers at a time or, where it cannot, single ones.
+  if (n.d % sm80::kNormChunk == 0)
+    add_choice({plan->variant, Condition::aligned | Condition::contiguous, sm80::norm_cut(n.d, true, n.residual)},
+               plan);
+  add_choice({plan->variant, {}, sm80::norm_cut(n.d, false, n.residual)}, plan);
   const double known = device.memory_bytes_per_second;
   norm.rate = tiles::kNormRate * (known > 0         ? known
                                   : device.sm >= 90 ? tiles::kMemoryRateSm90
                                                     : tiles::kMemoryRateSm80);
-  plan->items = norm.problem.rows;
+  plan->items = n.rows;
   return {};
 }
 
-bool moves_eight(const Norm& n, const NormOperands& x) noexcept {
-  const auto moves = [](bool wanted, const Tensor& tensor) {
-    return !wanted || is_empty(tensor) || (tensor.stride[3] == 1 && rows_aligned(tensor));
+/// A tensor without elements has none to move, and its strides may be anything.
+Layout layout_of(const PlanData& plan, const NormOperands& x) noexcept {
+  const Norm& n = plan.norm().problem;
+  Conditions met = Condition::aligned | Condition::contiguous;
+  const auto look = [&met](bool wanted, const Tensor& tensor) {
+    if (!wanted || is_empty(tensor)) return;
+    if (!rows_aligned(tensor)) met = met - Condition::aligned;
+    if (tensor.stride[3] != 1) met = met - Condition::contiguous;
   };
-  return n.d % sm80::kNormChunk == 0 && moves(true, x.x) && moves(true, x.y) && moves(n.residual, x.residual) &&
-         moves(n.residual_out, x.residual_out) && moves(n.weight, x.weight) && moves(n.bias, x.bias);
+  look(true, x.x);
+  look(true, x.y);
+  look(n.residual, x.residual);
+  look(n.residual_out, x.residual_out);
+  look(n.weight, x.weight);
+  look(n.bias, x.bias);
+  return {met};
 }
 
-gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, bool by_eight) noexcept {
+gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, const gpu::NormCut& cut) noexcept {
   const Norm& n = plan.norm().problem;
   gpu::NormArgs args;
   set_call(n, operands, &args);
-  args.cut = sm80::norm_cut(n.d, by_eight, n.residual);
+  args.cut = cut;
   args.early = plan.gpu.sm >= 90;
   return args;
 }

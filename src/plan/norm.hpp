@@ -18,12 +18,11 @@ Status plan_norm_gpu(Backend backend, PlanData* plan);
 DType dtype_of_y(const Norm& problem);
 DType dtype_of_residual(const Norm& problem);
 
-// What a run of the plan hands to the kernel. by_eight: moves_eight() of them.
+// What a run of the plan hands to the kernel. cut: that of its choice.
 cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, void* workspace) noexcept;
-gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, bool by_eight) noexcept;
+gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, const gpu::NormCut& cut) noexcept;
 
-/// Can eight numbers of a row be moved at a time, in each of the operands? A tensor without elements has none to move,
-/// and its strides may be anything.
-bool moves_eight(const Norm& problem, const NormOperands& operands) noexcept;
+/// How the operands of a run lie.
+Layout layout_of(const PlanData& plan, const NormOperands& operands) noexcept;
 
 }  // namespace falchion

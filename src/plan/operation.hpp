@@ -56,7 +56,7 @@ template <>
 struct TraitsOf<Attention> {
   using Operands = falchion::Operands;
   using Decided = AttentionPlan;
-  using Choice = GpuChoice;
+  using Layout = falchion::Layout;
   static constexpr Tensor Operands::*kFirst = &Operands::q;
   static constexpr const char* kFirstName = "q";
   static constexpr const OperationOf<Attention>* kPasses[] = {&kAttentionForward, &kAttentionBackward};
@@ -65,7 +65,7 @@ template <>
 struct TraitsOf<LinearAttention> {
   using Operands = LinearOperands;
   using Decided = LinearPlan;
-  using Choice = GpuChoice;
+  using Layout = falchion::Layout;
   static constexpr Tensor Operands::*kFirst = &Operands::q;
   static constexpr const char* kFirstName = "q";
   static constexpr const OperationOf<LinearAttention>* kPasses[] = {&kLinearAttentionForward,
@@ -75,7 +75,7 @@ template <>
 struct TraitsOf<Gemm> {
   using Operands = GemmOperands;
   using Decided = GemmPlan;
-  using Choice = GemmChoice;
+  using Layout = GemmLayout;
   static constexpr Tensor Operands::*kFirst = &Operands::a;
   static constexpr const char* kFirstName = "a";
   static constexpr const OperationOf<Gemm>* kPasses[] = {&kGemm, &kGemm};
@@ -84,7 +84,7 @@ template <>
 struct TraitsOf<Norm> {
   using Operands = NormOperands;
   using Decided = NormPlan;
-  using Choice = GpuChoice;
+  using Layout = falchion::Layout;
   static constexpr Tensor Operands::*kFirst = &Operands::x;
   static constexpr const char* kFirstName = "x";
   static constexpr const OperationOf<Norm>* kPasses[] = {&kNorm, &kNorm};
@@ -97,21 +97,23 @@ using OperandsOf = typename TraitsOf<Problem>::Operands;
 template <class Problem>
 struct RunOf {
   using X = OperandsOf<Problem>;
-  using Choice = typename TraitsOf<Problem>::Choice;
+  using Layout = typename TraitsOf<Problem>::Layout;
 
   OperandList (*operands)(const Problem& problem, Pass pass, const X& x);
   Status (*validate)(const Problem& problem, const X& x, const OperandList& list);
   bool (*nothing_to_do)(const PlanData& plan, const X& x);  // no output has an element
 
-  /// Which variant of the GPU moves these operands.
-  Choice (*choose)(const PlanData& plan, const X& x);
+  /// How the operands lie, as far as the plan's choices ask.
+  Layout (*layout)(const PlanData& plan, const X& x);
   // The lengths of packed sequences, once it is known that there are some. On a GPU nobody reads them before the kernel
-  // does, so only the totals can be asked. On the host the lengths themselves are asked.
-  Status (*check_totals)(const PlanData& plan, const X& x, const Choice& choice);
+  // does, so only the totals can be asked. On the host the lengths themselves are asked. taken: the choice of the run;
+  // null: there is none.
+  Status (*check_totals)(const PlanData& plan, const X& x, const Choice* taken);
   Status (*check_lengths)(const PlanData& plan, const X& x);
 
   /// Returns what the launch returned.
-  int (*launch)(const PlanData& plan, const Choice& choice, const X& x, void* workspace, Stream stream);
+  int (*launch)(const PlanData& plan, const Choice& taken, const Layout& layout, const X& x, void* workspace,
+                Stream stream);
   void (*run_on_cpu)(const PlanData& plan, const X& x, void* workspace);
   void (*run_on_ref)(const PlanData& plan, const X& x, void* workspace);
 };
@@ -119,7 +121,7 @@ struct RunOf {
 // For the entries of operations without a workspace of ref, and without packed sequences.
 inline std::size_t no_workspace(const PlanData&) { return 0; }
 template <class Problem>
-Status has_no_totals(const PlanData&, const OperandsOf<Problem>&, const typename TraitsOf<Problem>::Choice&) {
+Status has_no_totals(const PlanData&, const OperandsOf<Problem>&, const Choice*) {
   return {};
 }
 template <class Problem>

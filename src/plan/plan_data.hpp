@@ -20,6 +20,7 @@
 #include "args/gpu_linear_attention_args.hpp"
 #include "args/gpu_norm_args.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/choice.hpp"
 #include "plan/features.hpp"
 #include "tiles/variant_kind.hpp"
 
@@ -79,23 +80,10 @@ struct Rejected {
 
 /// The GPU that a plan is for.
 struct GpuPlan {
-  std::string device;                  // its name
-  int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
-  int ctas = 1;                        // of the plan's variant, that share an SM
-  const Variant* unaligned = nullptr;  // for operands that are not 16-byte aligned; null: none is built
-  const Variant* more_rows = nullptr;  // for more packed rows than the workspace holds, where it holds rows; the same
-};
-
-/// What runs on the operands of one run.
-struct GpuChoice {
-  const Variant* variant;  // the plan's, or the one for operands that this one cannot move; null: none is built
-  bool aligned;            // the rows of what the kernel moves 16 bytes at a time begin at multiples of 16 bytes
-};
-
-/// The same of a GEMM, with how its operands lie, which is asked once.
-struct GemmChoice : GpuChoice {
-  gpu::GemmArgs args{};     // but for the cut and the workspace
-  bool one_matrix = false;  // the batch is rows of one matrix
+  std::string device;                 // its name
+  int sm = 0, sms = 0, ordinal = -1;  // ordinal: CUDA's number of it; -1: planned without a device
+  int ctas = 1;                       // of the plan's variant, that share an SM
+  std::vector<Choice> choices;        // a run takes the first that its operands fit; the first is of the plan's variant
 };
 
 /// What a plan decided for the backward pass of softmax attention, beside the block or tile.
@@ -142,28 +130,13 @@ struct GemmCut {
   std::int64_t items = 0;              // not those of few rows
 };
 
-/// How k is cut on a GPU, and what follows from it.
-struct GemmGpuCut {
-  std::int64_t items = 0;   // tiles of d
-  std::int64_t whole = 0;   // the first tiles, whose k is not cut
-  int splits = 1;           // parts that k of the others is cut into
-  std::int64_t depth = 0;   // of a part
-  double microseconds = 0;  // about how long they take together
-  bool early = false;       // the kernel may be started before the one before it is done
-  int columns = 0;          // sm90's few: of a tile of d; the parts of k are a cluster of CTAs. Else 0
-
-  constexpr std::int64_t pieces() const { return whole + (items - whole) * splits; }
-};
-
-/// What a plan decided for a GEMM. A run is cut as it says itself or, where the batch can be rows of one matrix, as
-/// `merged` says: where b is shared and how the others lie is known at the run.
+/// What a plan decided for a GEMM. On a CPU a run is cut as it says itself or, where the batch can be rows of one
+/// matrix, as `merged` says: where b is shared and how the others lie is known at the run. On a GPU each choice has its
+/// cut, and `rows` and `columns` are those of a tile.
 struct GemmPlan : GemmCut {
   Gemm problem;
-  GemmCut merged;                          // of a batch above 1 as batch * m rows; 0 rows: never
-  std::size_t scratch = 0;                 // bytes for one worker
-  const Variant* strided = nullptr;        // sm90: for operands that TMA cannot follow; null: none is built
-  GemmGpuCut gpu, gpu_merged;              // the same on a GPU, where `rows` and `columns` are those of a tile
-  GemmGpuCut gpu_other, gpu_other_merged;  // of the variants that take what the plan's own cannot move
+  GemmCut merged;           // CPU: of a batch above 1 as batch * m rows; 0 rows: never
+  std::size_t scratch = 0;  // CPU: bytes for one worker
 };
 
 /// What a plan decided for a norm.
@@ -171,7 +144,6 @@ struct NormPlan {
   Norm problem;
   std::int64_t item = 1;    // CPU: rows of one work item
   std::size_t scratch = 0;  // CPU: bytes for one worker
-  gpu::NormCut cut{};       // GPU: how a row is cut, where all operands can be moved eight numbers at a time
   double rate = 0;          // GPU: the bytes that are expected to move in a second
 };
 

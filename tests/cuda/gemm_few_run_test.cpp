@@ -66,7 +66,8 @@ void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int ctas, int 
   x.d.fill_poison();
   ASSERT_OK(device.upload());
   const PlanData& plan = *data_of(device.plan());
-  ASSERT_EQ(gpu_variant(plan, device.operands()).variant, plan.variant) << "these operands are not the kernel's";
+  ASSERT_EQ(first_that_fits(plan.gpu.choices, layout_of(plan, device.operands()).met)->variant, plan.variant)
+      << "these operands are not the kernel's";
   gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, device.operands(), nullptr);
   if (args.b_major == gpu::Major::rows && columns % 64 != 0) columns = 64;
   args.splits = ctas;

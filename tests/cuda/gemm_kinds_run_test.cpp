@@ -128,7 +128,8 @@ class RunsOfCase {
  private:
   /// Runs once and fetches d.
   void run_cut(const PlanData& plan, const Cut& cut, bool* ran) {
-    ASSERT_EQ(gpu_variant(plan, copy_.operands()).variant, plan.variant) << "these operands are not the kernel's";
+    ASSERT_EQ(first_that_fits(plan.gpu.choices, layout_of(plan, copy_.operands()).met)->variant, plan.variant)
+        << "these operands are not the kernel's";
     gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, copy_.operands(), nullptr);
     ASSERT_EQ(args.d_boxes, x_.problem.dtype_d != DType::f32 && args.n % 8 == 0) << "d is stored in the other way";
     if (!cut_tiles(cut, plan.variant->facts_as<gpu::GemmFacts>(), &args)) return;

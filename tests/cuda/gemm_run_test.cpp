@@ -5,6 +5,7 @@
 
 #include "api/data_of.hpp"
 #include "device.hpp"
+#include "plan/gemm_gpu.hpp"
 #include "plan/plan_data.hpp"
 #include "support/gemm.hpp"
 
@@ -48,7 +49,7 @@ TEST(CudaGemm, AGraphIsReplayedOnNewInputs) {
     GemmInstance x = make_gemm_instance(row, dtype, 5);
     auto device = on_device(path, x);
     ASSERT_OK(device.status());
-    EXPECT_EQ(data_of(device.plan())->gemm().gpu.splits > 1, row.k > 1000);
+    EXPECT_EQ(own_cut(*data_of(device.plan())).splits > 1, row.k > 1000);
     with_graph_of(device, [&](const auto& launch) {
       for (const std::uint64_t seed : {21, 31}) {
         x.a.fill_normal(seed);
