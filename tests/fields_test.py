@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # usage: fields_test.py [libfalchion.so]    Each field of attention's problem is a row of src/base/fields.def, and it is
-# wherever a caller meets it: the C++ and the C struct, Rust's struct, Python's arguments, stubs, the schema
-# of torch and the attributes of XLA. Who adds a field is told here what is missing. With the library also: the structs that
+# wherever a caller meets it and nothing makes it from that row: the C++ and the C struct, Rust's struct, Python's stub and
+# the keywords of torch and JAX. Who adds a field is told here what is missing. With the library also: the structs that
 # bench/falchion_ctypes.py reads from the headers have the sizes that the library says.
 import ctypes
 import pathlib
@@ -10,8 +10,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = {"dtype", "b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v"}  # of the tensors, where there are tensors
-# Names that another language has for a field.
-JAX = {"packed": {"max_q", "max_k"}}
 
 
 def text(path):
@@ -49,31 +47,24 @@ def members(body):
 
 def places():
     """{where: (its names, which fields it must have as {key: names that will do})}"""
-    all_rows, keys = rows(), [row[1] for row in rows()]
+    all_rows = rows()
     of_c = {key: {"band"} if kind == "band" else {key} for kind, key, _, _ in all_rows}
-    of_python = {key: {key, "window"} for kind, key, _, _ in all_rows if kind == "band"} | {"offset": {"align", "diagonal"}}
+    of_python = {key: {key, "window"} for kind, key, _, _ in all_rows if kind == "band"} | {"offset": {"align"}}
     of_cpp = {**of_c, "scale": {"score"}, "softcap": {"score"}}
-    tensors = {key for kind, key, _, _ in all_rows if kind in ("tensor", "output", "lengths") or key == "frozen"}
     options = [key for kind, key, _, of in all_rows if not of and key not in SIZES | {"packed"}]
     words = lambda body: set(re.findall(r"\w+", body))
     c = between("include/falchion/attention.h", r"typedef struct fal_attention {", r"\n} fal_attention;")
     cpp = between("include/falchion/attention.hpp", r"\nstruct Attention {", r"\n  bool operator==")
     rust = between("rust/falchion-sys/src/lib.rs", r"\n    fal_attention \{", r"\n    \}")
     stub = between("python/falchion/_fal.pyi", r"\ndef attention\(", r"\) ->")
-    torch = between("python/falchion/torch/_options.py", r"\nSCHEMA = \(", r"\n\)") + between(
-        "python/falchion/torch/_ops.py", r"\nINPUTS = \(", r"\nlibrary\b") + between(
-        "python/falchion/torch/_ops.py", r"library.define\(\n", r"\n\)")
-    xla = re.findall(r'(?:problem->|Problem::|attributes->\w+\(")(\w+)', text("python/xla/attention.cpp"))
-    jax = between("python/falchion/jax/_options.py", r"\nclass Options:", r"\n    def ")
+    keywords = between("python/falchion/types.py", r"\nclass PackedOptions\(", r"\Z")
     only = lambda chosen, names: {key: names.get(key, of_python.get(key, {key})) for key in chosen}
     return {
         "include/falchion/attention.h": (members(c), of_c),
         "include/falchion/attention.hpp": (members(cpp), of_cpp),
         "rust/falchion-sys/src/lib.rs": (members(rust), of_c),
         "python/falchion/_fal.pyi": (words(stub), only(options, {})),
-        "python/falchion/torch/": (words(torch), only([*options, "any_order"], {})),
-        "python/xla/attention.cpp": (xla, only(set(keys) - {"row_max", "probabilities", "grads"}, {"offset": {"diagonal"}})),
-        "python/falchion/jax/_options.py": (words(jax), only((set(options) | {"any_order"}) - tensors, JAX)),
+        "python/falchion/types.py": (words(keywords), only(options, {})),
     }
 
 

@@ -111,14 +111,18 @@ static int read_window(PyObject* window, fal_band* band) {
 }
 
 /* causal=True and a window without align are taken only where both alignments mean the same. */
-static int raise_unaligned(const call* call, const char* what) {
+static int raise_unaligned(const call* call, PyObject* const* options, const char* what) {
   const fal_attention* problem = &call->problem.attention;
+  const char* lengths = "cu_seqlens_q and cu_seqlens_k";
+#define LENGTHS_OPTION(name) \
+  if (options[OPTION_##name] != NULL) lengths = #name " is given";
+#include "options.def"
   if (problem->s_q == problem->s_k)
     raise_text(
         FAL_INVALID, call,
         "%s does not say how the diagonal lies where lengths of q and k may differ (%s): say \"bottom_right\" (the "
         "last query sees the last key), \"top_left\" (query 0 sees key 0) or align=n (query 0 stands at key n)",
-        what, problem->packed ? "cu_seqlens_q and cu_seqlens_k" : "used_q, used_k or first_k");
+        what, lengths);
   else
     raise_text(
         FAL_INVALID, call,
@@ -182,7 +186,7 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
     align = named;
   }
   if (align < 0 && (band->left != FAL_UNBOUNDED || band->right != FAL_UNBOUNDED)) {
-    if (!same_lengths) return raise_unaligned(call, is_causal ? "causal=True" : "a window without align");
+    if (!same_lengths) return raise_unaligned(call, options, is_causal ? "causal=True" : "a window without align");
     align = 0;
   }
   band->align = align < 0 ? FAL_ALIGN_UNSET : align == 0 ? FAL_BOTTOM_RIGHT : align == 1 ? FAL_TOP_LEFT : FAL_AT;
@@ -230,8 +234,13 @@ int add_options(PyObject* module) {
 #define TENSOR_GRADIENT(name) {"tensor", #name},
 #include "options.def"
   };
+  static const named shapes[] = {
+#define FALCHION_OPERAND(name, in_forward, in_backward, shape, ...) {#shape, #name},
+#include "../../src/base/fields.def"
+  };
   return add_names(module, "_options", options, sizeof options / sizeof options[0]) &&
-         add_names(module, "_gradients", gradients, sizeof gradients / sizeof gradients[0]);
+         add_names(module, "_gradients", gradients, sizeof gradients / sizeof gradients[0]) &&
+         add_names(module, "_operands", shapes, sizeof shapes / sizeof shapes[0]);
 }
 
 int raise_no_seed(const call* call) {

@@ -610,6 +610,7 @@ def build_info() -> str:
 
 _options: tuple[tuple[str, str], ...]
 _gradients: tuple[tuple[str, str], ...]
+_operands: tuple[tuple[str, str], ...]
 
 def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 def _explain_call(*args: Any, **keywords: Any) -> tuple[str, str]: ...

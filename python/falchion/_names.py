@@ -13,14 +13,38 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["own_names", "refuse"]
+__all__ = ["own_names", "refuse", "with_options"]
 
 
 def refuse(function: Callable[..., Any], foreign: dict[str, Any]) -> None:
     """Raises TypeError for the first of these keywords, which `function` has not got."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if hasattr(function, "__signature__"):
+        known = tuple(function.__signature__.parameters)
     _fal._no_argument(function.__name__, next(iter(foreign)), known)
+
+
+def with_options(options: Any) -> Callable[[F], F]:
+    """Gives a function (..., **options) the signature that it has once the keywords are spelled out. `options` is the
+    TypedDict of them, in falchion.types; a default is that of falchion.attention."""
+    import inspect
+
+    defaults = dict(inspect.signature(_fal.attention).parameters) | {
+        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for _, name in _fal._gradients
+    }
+
+    def give(function: F) -> F:
+        own = inspect.signature(function)
+        parameters = [x for x in own.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, annotation in options.__annotations__.items():
+            default = defaults[name].default if name in defaults else None
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return give
 
 
 def own_names(function: F) -> F:

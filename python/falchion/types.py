@@ -1,8 +1,21 @@
 """The types of arguments, for annotations: `from falchion.types import Causal, Layout`."""
 
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
-__all__ = ["Activation", "Align", "AnyArray", "Array", "Backend", "Causal", "Layout", "State", "Window"]
+__all__ = [
+    "Activation",
+    "Align",
+    "AnyArray",
+    "Array",
+    "Backend",
+    "Causal",
+    "Layout",
+    "Options",
+    "PackedOptions",
+    "State",
+    "UsedOptions",
+    "Window",
+]
 
 # An array of NumPy, PyTorch, CuPy or another library with DLPack or __cuda_array_interface__. All arrays of a call are
 # of one library and on one device, and what is made is too.
@@ -15,3 +28,36 @@ Align: TypeAlias = Literal["bottom_right", "top_left"] | int
 Layout: TypeAlias = Literal["bshd", "bhsd"]
 Backend: TypeAlias = Literal["best", "ref", "cpu", "sm80", "sm90"]
 Activation: TypeAlias = Literal["relu", "gelu_tanh", "gelu_erf", "silu", "swiglu"]
+
+
+# The keywords of falchion.torch and falchion.jax, with the defaults of falchion.attention. In falchion.attention itself
+# each has a line of help.
+class PackedOptions(TypedDict, total=False):
+    """Of sequences that are packed, and of all others."""
+
+    causal: Causal
+    window: Window | None
+    align: Align | None
+    scale: float | None
+    softcap: float
+    alibi: AnyArray | None
+    dropout: float
+    return_lse: bool
+    any_order: bool
+    backend: Backend
+
+
+class UsedOptions(PackedOptions, total=False):
+    """Which rows of a sequence count."""
+
+    used_q: AnyArray | None
+    used_k: AnyArray | None
+    first_k: AnyArray | None
+
+
+class Options(UsedOptions, total=False):
+    """Of sequences that are not packed."""
+
+    bias: AnyArray | None
+    mask: AnyArray | None
+    layout: Layout

@@ -8,28 +8,28 @@ using Known = AttentionOperation::Known;
 using Operands = fal_operands;
 using Problem = fal_attention;
 
+/// Which axes a buffer has, by the shape that fields.def gives to an operand.
+struct AxesOf {
+  static constexpr Axes q = Axes::rows, k = q, v = q, o = q, loose_o = q;
+  static constexpr Axes row_numbers = Axes::statistics, scores = Axes::scores, pairs = scores;
+  static constexpr Axes head_numbers = Axes::slopes;
+};
+
 constexpr Known kNames[] = {
-    {.name = "q", .axes = Axes::rows, .tensor = &Operands::q},
-    {.name = "k", .axes = Axes::rows, .tensor = &Operands::k},
-    {.name = "v", .axes = Axes::rows, .tensor = &Operands::v},
-    {.name = "o", .axes = Axes::rows, .tensor = &Operands::o},
-    {.name = "lse", .axes = Axes::statistics, .tensor = &Operands::lse, .flag = &Problem::lse},
-    {.name = "alibi", .axes = Axes::slopes, .tensor = &Operands::alibi, .flag = &Problem::alibi},
-    {.name = "bias", .axes = Axes::scores, .tensor = &Operands::bias, .flag = &Problem::bias},
-    {.name = "mask", .axes = Axes::scores, .tensor = &Operands::mask, .flag = &Problem::mask},
+#define FALCHION_OPERAND(name_, in_forward, in_backward, shape, ...)              \
+  {.name = #name_,                                                                \
+   .axes = AxesOf::shape,                                                         \
+   .tensor = &Operands::name_,                                                    \
+   .flag = [](auto problem) -> std::uint8_t Problem::* {                          \
+     if constexpr (requires { problem.name_; }) return &decltype(problem)::name_; \
+     return nullptr;                                                              \
+   }(Problem{})},
+#define FALCHION_LENGTHS(key, ...) \
+  {.name = #key, .axes = Axes::lengths, .lengths = &Operands::key, .flag = &Problem::key},
+#include "../../src/base/fields.def"
     {.name = "rng", .axes = Axes::rng},
     {.name = "cu_seqlens_q", .axes = Axes::starts, .lengths = &Operands::cu_seqlens_q, .flag = &Problem::packed},
     {.name = "cu_seqlens_k", .axes = Axes::starts, .lengths = &Operands::cu_seqlens_k, .flag = &Problem::packed},
-    {.name = "used_q", .axes = Axes::lengths, .lengths = &Operands::used_q, .flag = &Problem::used_q},
-    {.name = "used_k", .axes = Axes::lengths, .lengths = &Operands::used_k, .flag = &Problem::used_k},
-    {.name = "first_k", .axes = Axes::lengths, .lengths = &Operands::first_k, .flag = &Problem::first_k},
-    {.name = "grad_o", .axes = Axes::rows, .tensor = &Operands::grad_o},
-    {.name = "grad_lse", .axes = Axes::statistics, .tensor = &Operands::grad_lse, .flag = &Problem::grad_lse},
-    {.name = "grad_q", .axes = Axes::rows, .tensor = &Operands::grad_q},
-    {.name = "grad_k", .axes = Axes::rows, .tensor = &Operands::grad_k},
-    {.name = "grad_v", .axes = Axes::rows, .tensor = &Operands::grad_v},
-    {.name = "grad_bias", .axes = Axes::scores, .tensor = &Operands::grad_bias, .flag = &Problem::grad_bias},
-    {.name = "grad_alibi", .axes = Axes::slopes, .tensor = &Operands::grad_alibi, .flag = &Problem::grad_alibi},
 };
 
 bool lists(std::string_view names, std::string_view wanted) {
@@ -70,15 +70,27 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
   if (!problem->packed) problem->b = operands->q.shape[0];
   problem->band = {attributes->integer("left"), attributes->integer("right"), attributes->code("align"),
                    static_cast<std::int32_t>(attributes->integer("diagonal"))};
-  problem->scale = attributes->number("scale");
-  problem->softcap = attributes->number("softcap");
-  problem->dropout = attributes->number("dropout");
+#define FIELD_type(key)
+#define FIELD_size(key)
+#define FIELD_band(key)
+#define FIELD_number(key) problem->key = attributes->number(#key);
+#define FIELD_tensor(key)
+#define FIELD_flag(key)
+#define FALCHION_FIELD(kind, key, ...) FIELD_##kind(key)
+#include "../../src/base/fields.def"
   if (problem->bias) broadcast(*problem, &operands->bias);
   if (problem->mask) broadcast(*problem, &operands->mask);
   if (pass == FAL_FORWARD) return;
   problem->lse = 0;  // it is an input here
-  problem->any_order = attributes->flag("any_order");
-  problem->zero_unused = problem->packed || problem->used_q || problem->used_k || problem->first_k;
+#define GRADIENT_flag(key) problem->key = attributes->flag(#key);
+#define GRADIENT_word(key)
+#define GRADIENT_tensor(key)
+#define GRADIENT_output(key)
+#define FALCHION_BACKWARD_FIELD(kind, key, ...) GRADIENT_##kind(key)
+#include "../../src/base/fields.def"
+  problem->zero_unused = problem->packed;  // rows that nobody uses
+#define FALCHION_LENGTHS(key, ...) problem->zero_unused |= problem->key;
+#include "../../src/base/fields.def"
   if (!lists(results, "grad_q")) problem->frozen |= 1;
   if (!lists(results, "grad_k")) problem->frozen |= 2;
 }

@@ -62,6 +62,23 @@ def test_a_new_field_costs_its_row(tmp_path: Path) -> None:
     assert stub.count("    cool: bool = False,\n") == 3 and "\n    cool: cold sums.\n" in stub
 
 
+def test_the_keywords_of_frameworks_are_the_options() -> None:
+    """Each is in falchion.types, but for what torch and JAX do themselves."""
+    from falchion.types import Options
+
+    wanted = {name for kind, name in _fal._options if kind != "run"} - {"threads"}
+    assert set(Options.__annotations__) == wanted | {"return_lse", "any_order"}
+    defaults = inspect.signature(falchion.attention).parameters
+    for module in "torch", "jax":
+        functions = pytest.importorskip(f"falchion.{module}")
+        taken = inspect.signature(functions.attention).parameters
+        assert wanted < set(taken) and list(taken)[:3] == ["q", "k", "v"]
+        assert all(taken[name].default == defaults[name].default for name in wanted)
+        assert all(x.kind is inspect.Parameter.KEYWORD_ONLY for x in list(taken.values())[3:])
+        taken = inspect.signature(functions.varlen).parameters
+        assert "max_k" in taken and "softcap" in taken and "mask" not in taken
+
+
 def test_the_extension_has_the_options_of_the_stub() -> None:
     options = [name for _, name in _fal._options]
     gradients = [name for _, name in _fal._gradients]

@@ -175,7 +175,7 @@ def _attend(
         chosen = {**given, **numbers, "dropout": dropout}
         alibi = chosen.pop("alibi", None)
         inputs, found = operator_arguments(q, k, v, None, alibi, tensors, chosen)
-        return attention_with_gradients(inputs, found, any_order=False)
+        return attention_with_gradients(inputs, found)
 
     o, lse = run(q, v, share, True)
     return o, lse, signed_probabilities(run, q, k, place(), keys, share)

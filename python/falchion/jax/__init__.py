@@ -7,18 +7,19 @@ attention can be differentiated once, in reverse mode.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Never
+from typing import Any, Literal, Never, Unpack
 
 import jax
 
 from falchion import Invalid
-from falchion._names import refuse
+from falchion._fields import differing_lengths
+from falchion._names import refuse, with_options
 from falchion.jax import _attention, _linear, _options
 from falchion.jax._dot_product import dot_product_attention
 from falchion.jax._gemm import gemm
 from falchion.jax._mesh import vary_alike
 from falchion.jax._norms import layer_norm, rms_norm
-from falchion.types import Align, Backend, Causal, Layout, Window
+from falchion.types import Backend, Layout, Options, PackedOptions
 
 __all__ = ["attention", "dot_product_attention", "gemm", "layer_norm", "linear_attention", "rms_norm", "varlen"]
 
@@ -29,55 +30,42 @@ _attend = jax.jit(_attention.attend, static_argnums=(0, 1), inline=True)
 _attend_linear = jax.jit(_linear.attend, static_argnums=(0, 1), inline=True)
 
 
+class _Options(Options, total=False):
+    seed: jax.Array | int | None
+    threads: int
+
+
+class _PackedOptions(PackedOptions, total=False):
+    seed: jax.Array | int | None
+    layout: Layout
+    threads: int
+
+
+def _given(function: Any, options: Any, known: Any) -> dict[str, Any]:
+    """What is given of the options that the function has."""
+    for name in options:
+        if name not in known.__annotations__:
+            refuse(function, {name: None})
+    return {name: x for name, x in options.items() if x is not None}
+
+
+@with_options(_Options)
 def attention(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    *,
-    causal: Causal = False,
-    window: Window | None = None,
-    align: Align | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi: jax.Array | None = None,
-    bias: jax.Array | None = None,
-    mask: jax.Array | None = None,
-    dropout: float = 0.0,
-    seed: jax.Array | int | None = None,
-    used_q: jax.Array | None = None,
-    used_k: jax.Array | None = None,
-    first_k: jax.Array | None = None,
-    layout: Layout = "bshd",
-    return_lse: bool = False,
-    any_order: bool = False,
-    backend: Backend = "best",
-    threads: int = 0,
-    **foreign: Never,
+    q: jax.Array, k: jax.Array, v: jax.Array, **options: Unpack[_Options]
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """softmax(softcap(scale q k^T) + alibi + bias) v, where mask, band and lengths say which keys a query sees.
+    """Exact softmax attention, as falchion.attention, with gradients in q, k, v, bias, slopes and the LSE.
 
     Args:
       q, k, v: (b, s_q, h_q, d_qk), (b, s_k, h_k, d_qk), (b, s_k, h_k, d_v), float32, float16 or bfloat16, all of one
         type. h_q is a multiple of h_k. With layout="bhsd" the axes are (b, h, s, d).
-      causal: "bottom_right" (the last query sees the last key) or "top_left" (query 0 sees key 0). True is taken
-        where s_q = s_k, since both mean the same there, and with `align`.
-      window: (left, right): query i sees keys from i - left to i + right on the diagonal of `align`. None is unbounded.
-      align: where the diagonal of causal=True, of a window or of alibi lies: "bottom_right", "top_left", or the key at
-        which query 0 stands (an int; a chunk of a prompt whose first row is n has align=n).
-      scale: None is 1/sqrt(d_qk).
-      softcap: scores become softcap * tanh(score / softcap). 0 is off.
-      alibi: slopes, (h_q) or (b, h_q).
-      bias: float32 or the type of q, (b, h_q, s_q, s_k). It may have fewer axes, and axes of one element.
-      mask: bool, as bias. True where the query sees the key.
-      dropout: the share of probabilities that is dropped, with a `seed`: a key of jax.random, or an integer, which may
-        be traced. Under vmap all examples share one seed and still drop different elements.
-      used_q, used_k: (b) integers: how many rows of each sequence count. Rows of o past used_q are 0.
-      first_k: (b) integers: left padding, the first key of each sequence.
+      options: those of falchion.attention and, of the backward pass, of attention_backward, which say what each means.
+        Bias, slopes and lengths may be traced. All others are part of the compiled program, so they are of Python.
+      causal: True is taken where s_q = s_k, since both corners mean the same there, and with `align`.
+      dropout, seed: the seed is a key of jax.random, or an integer, which may be traced. Under vmap all examples share one
+        seed and still drop different elements.
       return_lse: also return the logarithm of the sum of the exponentials, (b, h_q, s_q) float32. It is
         differentiable too.
-      any_order: the backward pass on a GPU may sum grad_q in any order, which is faster, with other bits in each run.
-      backend, threads: which path runs, and on how many threads of XLA's pool (0: all). scale, softcap, dropout,
-        window and these are part of the compiled program, so they are numbers of Python.
+      threads: of XLA's pool (0: all).
 
     Returns:
       o, (b, s_q, h_q, d_v) of the type of q; with return_lse the pair (o, lse).
@@ -86,30 +74,19 @@ def attention(
       falchion.Invalid, falchion.Unsupported: what can be seen while tracing. What only the library sees, such as
         h_q = 4 beside h_k = 3, is a JaxRuntimeError with the library's text when the program runs.
     """
-    if foreign:
-        refuse(attention, foreign)
+    given = _given(attention, options, _Options)
+    layout = given.get("layout", "bshd")
     arrays = _options.rows(q, k, v, layout, packed=False)
     s = 2 if layout == "bhsd" else 1
-    same = arrays["q"].shape[s] == arrays["k"].shape[s] and used_q is used_k and first_k is None
-    arrays |= _options.score_arrays(
-        b=arrays["q"].shape[0],
-        alibi=alibi,
-        bias=bias,
-        mask=mask,
-        dropout=dropout,
-        seed=seed,
-        used_q=used_q,
-        used_k=used_k,
-        first_k=first_k,
-    )
-    options = _options.options(
-        causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
-    )
-    return_lse = _options.flag("return_lse", return_lse)
-    out = _attend(options, return_lse, vary_alike(arrays, arrays))
+    same = arrays["q"].shape[s] == arrays["k"].shape[s] and not differing_lengths(given)
+    arrays |= _options.option_arrays(given, arrays["q"].shape[0])
+    chosen = _options.options(given, same)
+    return_lse = _options.flag("return_lse", given.get("return_lse", False))
+    out = _attend(chosen, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
 
+@with_options(_PackedOptions)
 def varlen(
     q: jax.Array,
     k: jax.Array,
@@ -119,20 +96,7 @@ def varlen(
     *,
     max_q: int | None = None,
     max_k: int | None = None,
-    causal: Causal = False,
-    window: Window | None = None,
-    align: Align | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi: jax.Array | None = None,
-    dropout: float = 0.0,
-    seed: jax.Array | int | None = None,
-    layout: Layout = "bshd",
-    return_lse: bool = False,
-    any_order: bool = False,
-    backend: Backend = "best",
-    threads: int = 0,
-    **foreign: Never,
+    **options: Unpack[_PackedOptions],
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """attention of packed sequences: rows cu_seqlens[i] to cu_seqlens[i + 1] are sequence i.
 
@@ -146,10 +110,10 @@ def varlen(
     Returns:
       o, (rows, h_q, d_v); with return_lse the pair (o, lse), where lse is (h_q, rows).
     """
-    if foreign:
-        refuse(varlen, foreign)
+    given = _given(varlen, options, _PackedOptions)
+    layout = given.get("layout", "bshd")
     arrays = _options.rows(q, k, v, layout, packed=True)
-    arrays |= _options.score_arrays(alibi=alibi, dropout=dropout, seed=seed)
+    arrays |= _options.option_arrays(given)
     same = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
     arrays["cu_seqlens_q"] = _options.lengths("cu_seqlens_q", cu_seqlens_q)
     arrays["cu_seqlens_k"] = arrays["cu_seqlens_q"] if same else _options.lengths("cu_seqlens_k", cu_seqlens_k)
@@ -157,16 +121,13 @@ def varlen(
         numbers = [arrays[name].shape[0] for name in ("cu_seqlens_q", "cu_seqlens_k")]
         raise Invalid(f"cu_seqlens_q has {numbers[0]} numbers and cu_seqlens_k {numbers[1]}: both have b + 1")
     s = 1 if layout == "bhsd" else 0
-    options = _options.options(
-        causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
-    )
-    options = dataclasses.replace(
-        options,
+    chosen = dataclasses.replace(
+        _options.options(given, same),
         max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
         max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, arrays["k"].shape[s]),
     )
-    return_lse = _options.flag("return_lse", return_lse)
-    out = _attend(options, return_lse, vary_alike(arrays, arrays))
+    return_lse = _options.flag("return_lse", given.get("return_lse", False))
+    out = _attend(chosen, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
 

@@ -15,8 +15,8 @@ from falchion.jax._mesh import axes_of, vary
 from falchion.jax._options import Options
 from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 
-DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi")
 SUMMED = ("bias", "alibi")  # their gradients are f32, and a sum over an axis on which they have one element
+DIFFERENTIABLE = ("q", "k", "v", *SUMMED)
 
 
 def lse_shape(options: Options, q: jax.Array) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from falchion import Invalid, Unsupported, _fal
+from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
 
 UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
@@ -30,17 +32,15 @@ class Options:
     right: int
     align: int
     diagonal: int  # the key of query 0, where align is FAL_AT
-    scale: float
-    softcap: float
-    dropout: float
     max_q: int
     max_k: int
-    any_order: bool
     backend: int
     threads: int
+    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, and FLAGS of the backward pass, by name
 
     def attributes(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return own | dict(own.pop("fields"))
 
 
 def choice(name: str, value: Any, known: tuple[str | None, ...]) -> int:
@@ -197,6 +197,17 @@ def pairs(name: str, x: Any) -> jax.Array:
     return found.reshape((1,) * (4 - found.ndim) + found.shape)
 
 
+def slopes(name: str, x: Any) -> jax.Array:
+    """(b or 1, h_q)."""
+    found = array(name, x).astype(jnp.float32)
+    if found.ndim not in (1, 2):
+        raise Invalid(f"{name} has the shape {found.shape}: it must be (h_q) or (b, h_q)")
+    return found.reshape(-1, found.shape[-1])
+
+
+AXES = {"scores": pairs, "head_numbers": slopes}
+
+
 def longest(name: str, given: Any, rows: int) -> int:
     """The longest length allowed: all rows, where the caller does not say."""
     if given is None:
@@ -206,67 +217,39 @@ def longest(name: str, given: Any, rows: int) -> int:
     return whole(name, given)
 
 
-def score_arrays(
-    *,
-    b: int = 0,
-    alibi: Any,
-    bias: Any = None,
-    mask: Any = None,
-    dropout: float,
-    seed: Any,
-    used_q: Any = None,
-    used_k: Any = None,
-    first_k: Any = None,
-) -> dict[str, jax.Array]:
+def option_arrays(given: Mapping[str, Any], b: int = 0) -> dict[str, jax.Array]:
     """The optional operands that are there, by the names that the handlers know."""
     arrays: dict[str, jax.Array] = {}
-    if alibi is not None:
-        slopes = array("alibi", alibi).astype(jnp.float32)
-        if slopes.ndim not in (1, 2):
-            raise Invalid(f"alibi has the shape {slopes.shape}: it must be (h_q) or (b, h_q)")
-        arrays["alibi"] = slopes.reshape(-1, slopes.shape[-1])
-    if bias is not None:
-        arrays["bias"] = pairs("bias", bias)
-    if mask is not None:
-        arrays["mask"] = pairs("mask", mask)
-    if number("dropout", dropout) != 0:
-        if seed is None:
+    for name in TENSORS:
+        if given.get(name) is not None:
+            arrays[name] = AXES[SHAPES[name]](name, given[name])
+    if number("dropout", given.get("dropout", 0.0)) != 0:
+        if given.get("seed") is None:
             raise Invalid("dropout needs a seed: a key of jax.random, or an integer")
-        arrays["rng"] = seed_words(seed)
-    for name, given in (("used_q", used_q), ("used_k", used_k), ("first_k", first_k)):
-        if given is not None:
-            arrays[name] = lengths(name, given, b)
+        arrays["rng"] = seed_words(given["seed"])
+    for name in LENGTHS:
+        if given.get(name) is not None:
+            arrays[name] = lengths(name, given[name], b)
     return arrays
 
 
-def options(
-    causal: Any,
-    window: Any,
-    align: Any,
-    same_lengths: bool,
-    scale: Any,
-    softcap: Any,
-    dropout: Any,
-    layout: str,
-    any_order: bool,
-    backend: str,
-    threads: int,
-) -> Options:
-    left, right, aligned, diagonal = band(causal, window, align, same_lengths)
+def options(given: Mapping[str, Any], same_lengths: bool) -> Options:
+    left, right, aligned, diagonal = band(
+        given.get("causal", False), given.get("window"), given.get("align"), same_lengths
+    )
+    numbers = {name: number(name, given.get(name, 0.0)) for name in NUMBERS if name != "scale"}
+    flags = {name: flag(name, given.get(name, False)) for name in FLAGS}
     return Options(
-        heads_first=choice("layout", layout, LAYOUTS) == 1,
+        heads_first=choice("layout", given.get("layout", "bshd"), LAYOUTS) == 1,
         left=left,
         right=right,
         align=aligned,
         diagonal=diagonal,
-        scale=scale_of(scale),
-        softcap=number("softcap", softcap),
-        dropout=number("dropout", dropout),
         max_q=0,
         max_k=0,
-        any_order=flag("any_order", any_order),
-        backend=choice("backend", backend, BACKENDS),
-        threads=threads_of(threads),
+        backend=choice("backend", given.get("backend", "best"), BACKENDS),
+        threads=threads_of(given.get("threads", 0)),
+        fields=(("scale", scale_of(given.get("scale"))), *numbers.items(), *flags.items()),
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from falchion import Unsupported
+from falchion._fields import TENSORS
 
 Arrays = dict[str, jax.Array]
 Call = Callable[[Arrays], Arrays]
@@ -16,7 +17,7 @@ Batched = Mapping[str, bool]
 Shapes = dict[str, tuple[int, ...]]
 
 # One element on their first axis stands for all of b, so such an operand is shared by all of the new axis as it is.
-BROADCAST = ("alibi", "bias", "mask")
+BROADCAST = TENSORS
 SHARED = ("rng", "head_decay")  # these have no axis b
 
 

@@ -4,63 +4,43 @@ autograd."""
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any, Mapping, Unpack
 
 import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
-from falchion._names import refuse
+from falchion._fields import LENGTHS, NUMBERS, TENSORS
+from falchion._names import refuse, with_options
+from falchion.types import Options, UsedOptions
 
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
 from ._nested import nested_call, refuse_beside_nested, refuse_nested
 from ._ops import operator_arguments
 from ._options import (
-    Align,
-    Backend,
-    Causal,
-    Layout,
-    Window,
+    CHOSEN_FLAGS,
     autocast,
     causal_of,
+    convert_lengths,
     draw,
     drops_of,
     flag,
-    four_axes,
     lengths,
     longest,
     number,
-    slopes_of,
+    with_axes,
 )
 
 _straight = _fal._torch_attention
 _is_compiling = torch.compiler.is_compiling
+_OF_DENSE = frozenset(Options.__annotations__)
+_OF_PACKED = frozenset(UsedOptions.__annotations__)
+_STRAIGHT = _OF_DENSE.difference(LENGTHS)  # what C takes as it comes
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: Causal = False,
-    window: Window | None = None,
-    align: Align | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi: Tensor | None = None,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    used_q: Tensor | None = None,
-    used_k: Tensor | None = None,
-    first_k: Tensor | None = None,
-    layout: Layout = "bshd",
-    return_lse: bool = False,
-    any_order: bool = False,
-    backend: Backend = "best",
-    **foreign: Never,
-) -> Any:
+@with_options(Options)
+def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> Any:
     """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
     falchion.attention.
 
@@ -76,83 +56,74 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
-    if foreign:
-        refuse(attention, foreign)
-    ordinary = False
-    if not (used_q is used_k is first_k is None):
-        same = used_q is used_k  # the same tensor says that they do not differ
-        used_q, first_k = lengths("used_q", used_q, q), lengths("first_k", first_k, q)
-        used_k = used_q if same else lengths("used_k", used_k, q)
-    if not _is_compiling() and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
-        found = _straight(
-            q,
-            k,
-            v,
-            alibi=alibi,
-            bias=bias,
-            mask=mask,
-            used_q=used_q,
-            used_k=used_k,
-            first_k=first_k,
-            causal=causal,
-            window=window,
-            align=align,
-            scale=scale,
-            softcap=softcap,
-            layout=layout,
-            backend=backend,
-            return_lse=return_lse,
-        )
+    given: dict[str, Any] = options  # type: ignore[assignment]
+    ordinary, compiling = False, _is_compiling()
+    if compiling or not options.keys() <= _STRAIGHT:
+        given = _given(attention, options, _OF_DENSE)
+        convert_lengths(given, q)
+    dropout = given.get("dropout", 0.0)
+    if not compiling and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
+        found = _straight(q, k, v, **given)
         ordinary = found is NotImplemented
         if not (ordinary or found is None):
             return found
-    scale, softcap = number("scale", scale), number("softcap", softcap)
-    drops, dropout = drops_of(dropout)
-    causal, return_lse = causal_of(causal), flag("return_lse", return_lse)
+    given, drops, return_lse, flags = _settle(given)
     if q.is_nested or k.is_nested or v.is_nested:
-        refused = ("bias", bias), ("mask", mask), ("used_q", used_q), ("used_k", used_k)
-        refuse_beside_nested(*refused, ("first_k", first_k), ("return_lse", return_lse or None))
-        (q, k, v), sequences, again = nested_call(q, k, v, layout)
-        o = varlen(
-            q,
-            k,
-            v,
-            **sequences,
-            causal=causal,
-            window=window,
-            align=align,
-            scale=scale,
-            softcap=softcap,
-            alibi=alibi,
-            dropout=dropout,
-            any_order=any_order,
-            backend=backend,
-        )
-        return again(o)
-    options: dict[str, Any] = {"causal": causal} if causal is not False else {}
-    # C gets only what is not its default, because each keyword takes time.
-    if window is not None or align is not None:
-        options.update(window=window, align=align)
-    if scale is not None or type(softcap) is not float or softcap != 0.0:
-        options.update(scale=scale, softcap=softcap)
-    if layout != "bshd" or backend != "best":
-        options.update(layout=layout, backend=backend)
-    any_order = flag("any_order", any_order) and not torch.are_deterministic_algorithms_enabled()
+        refused = [(name, given.get(name)) for name in (*TENSORS, *LENGTHS) if name != "alibi"]
+        refuse_beside_nested(*refused, ("return_lse", return_lse or None))
+        (q, k, v), sequences, again = nested_call(q, k, v, given.pop("layout", "bshd"))
+        given.update(zip(CHOSEN_FLAGS, flags))
+        return again(varlen(q, k, v, **sequences, **given))
     if not ordinary:
-        q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
-    tensors: dict[str, Tensor] = {}
-    if not (bias is alibi is mask is used_q is used_k is first_k is None):
-        bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
-        given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
-        tensors.update((name, x) for name, x in given if x is not None)
+        q, k, v, bias = autocast(q, k, v, given.get("bias"))  # type: ignore[assignment]
+        if bias is not None:
+            given["bias"] = bias
+    tensors: dict[str, Any] = {
+        name: with_axes(name, given.pop(name)) for name in TENSORS if name in given
+    }
+    tensors.update((name, given.pop(name)) for name in LENGTHS if name in given)
     if drops:
         tensors["seed"] = draw(q)
-        options["dropout"] = dropout
+    bias, alibi = tensors.pop("bias", None), tensors.pop("alibi", None)
     if ordinary:
-        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
-    if not _is_compiling():
+        return record(q, k, v, bias, alibi, (tensors, given, flags, return_lse))
+    if not compiling:
         ordinary = are_ordinary(q, k, v, bias, alibi, *tensors.values())
-    return _run(q, k, v, bias, alibi, tensors, options, any_order, ordinary, return_lse)
+    return _run(q, k, v, bias, alibi, tensors, given, flags, ordinary, return_lse)
+
+
+def _given(function: Any, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """What is given of the options that the function has."""
+    for name in options:
+        if name not in known:
+            refuse(function, {name: None})
+    return {**options}
+
+
+def _settle(
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], bool, bool, tuple[bool, ...]]:
+    """What the engine is told of the options, with numbers, True and False where something stands for
+    them; whether the call drops anything; return_lse; and the flags of the backward pass."""
+    given = {name: x for name, x in options.items() if x is not None}
+    for name in NUMBERS:
+        if name in given and name != "dropout":
+            given[name] = number(name, given[name])
+    drops, return_lse = False, False
+    if "dropout" in given:
+        drops, share = drops_of(given.pop("dropout"))
+        if drops:
+            given["dropout"] = share
+    if "causal" in given:
+        causal = causal_of(given.pop("causal"))
+        if causal is not False:
+            given["causal"] = causal
+    if "return_lse" in given:
+        return_lse = flag("return_lse", given.pop("return_lse"))
+    flags = tuple(flag(name, given.pop(name, False)) for name in CHOSEN_FLAGS)
+    if any(flags) and torch.are_deterministic_algorithms_enabled():
+        flags = tuple(on and name != "any_order" for name, on in zip(CHOSEN_FLAGS, flags))
+    return given, drops, return_lse, flags
 
 
 def _run(
@@ -163,20 +134,21 @@ def _run(
     alibi: Tensor | None,
     tensors: dict[str, Tensor],
     options: dict[str, Any],
-    any_order: bool,
+    flags: tuple[bool, ...],
     ordinary: bool,
     return_lse: bool,
 ) -> Any:
     """One of the three ways: through the operators, through autograd alone, straight to C."""
     if not ordinary:
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
-        o, lse = attention_with_gradients(inputs, chosen, any_order)
+        o, lse = attention_with_gradients(inputs, chosen, flags)
         return (o, lse) if return_lse else o
     if is_recorded(q, k, v, bias, alibi):
-        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
+        return record(q, k, v, bias, alibi, (tensors, options, flags, return_lse))
     return straight(q, k, v, bias, alibi, tensors, options, return_lse)
 
 
+@with_options(UsedOptions)
 def varlen(
     q: Tensor,
     k: Tensor,
@@ -186,20 +158,7 @@ def varlen(
     *,
     max_q: int | None = None,
     max_k: int | None = None,
-    causal: Causal = False,
-    window: Window | None = None,
-    align: Align | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi: Tensor | None = None,
-    dropout: float = 0.0,
-    used_q: Tensor | None = None,
-    used_k: Tensor | None = None,
-    first_k: Tensor | None = None,
-    return_lse: bool = False,
-    any_order: bool = False,
-    backend: Backend = "best",
-    **foreign: Never,
+    **options: Unpack[UsedOptions],
 ) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
@@ -208,21 +167,21 @@ def varlen(
     max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
     for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
     sequence are 0."""
-    if foreign:
-        refuse(varlen, foreign)
+    given = _given(varlen, options, _OF_PACKED)
     refuse_nested("varlen", q, k, v)
-    causal, (drops, dropout) = causal_of(causal), drops_of(dropout)
+    given, drops, return_lse, flags = _settle(given)
     cu_seqlens_k = None if cu_seqlens_k is cu_seqlens_q else lengths("cu_seqlens_k", cu_seqlens_k, q)
     cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
-    if cu_seqlens_k is None:
-        if align is None and not isinstance(causal, str):
-            align = "bottom_right"
-    elif align is None and (causal is True or (causal is False and window is not None)):
-        asked = "causal = True" if causal is True else f"window = {window}"
-        raise Invalid(
-            f"{asked}, and cu_seqlens_k is another tensor than cu_seqlens_q, so that lengths may "
-            "differ: say which corner is meant, 'bottom_right' or 'top_left'"
-        )
+    causal, window = given.get("causal", False), given.get("window")
+    if "align" not in given and not isinstance(causal, str):
+        if cu_seqlens_k is None:
+            given["align"] = "bottom_right"
+        elif causal or window is not None:
+            asked = "causal = True" if causal else f"window = {window}"
+            raise Invalid(
+                f"{asked}, and cu_seqlens_k is another tensor than cu_seqlens_q, so that lengths may "
+                "differ: say which corner is meant, 'bottom_right' or 'top_left', or align=n"
+            )
     if cu_seqlens_k is None:
         cu_seqlens_k, max_k = cu_seqlens_q, max_q if max_k is None else max_k
     max_q = longest("max_q", max_q, cu_seqlens_q)
@@ -232,28 +191,12 @@ def varlen(
         else longest("max_k", max_k, cu_seqlens_k)
     )
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
-    alibi = slopes_of(alibi)
-    given = (
-        ("cu_seqlens_q", cu_seqlens_q),
-        ("cu_seqlens_k", cu_seqlens_k),
-        ("used_q", lengths("used_q", used_q, q)),
-        ("used_k", lengths("used_k", used_k, q)),
-        ("first_k", lengths("first_k", first_k, q)),
-        ("seed", draw(q) if drops else None),
-    )
-    tensors = {name: x for name, x in given if x is not None}
-    options: dict[str, Any] = {
-        "max_q": max_q,
-        "max_k": max_k,
-        "causal": causal,
-        "window": window,
-        "align": align,
-        "scale": number("scale", scale),
-        "softcap": number("softcap", softcap),
-        "dropout": dropout,
-        "backend": backend,
-    }
-    return_lse = flag("return_lse", return_lse)
-    any_order = flag("any_order", any_order) and not torch.are_deterministic_algorithms_enabled()
+    convert_lengths(given, q)
+    tensors: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    tensors.update((name, given.pop(name)) for name in LENGTHS if name in given)
+    if drops:
+        tensors["seed"] = draw(q)
+    alibi = with_axes("alibi", given.pop("alibi", None))
+    given.update(max_q=max_q, max_k=max_k)
     ordinary = not _is_compiling() and are_ordinary(q, k, v, alibi, *tensors.values())
-    return _run(q, k, v, None, alibi, tensors, options, any_order, ordinary, return_lse)
+    return _run(q, k, v, None, alibi, tensors, given, flags, ordinary, return_lse)

@@ -15,8 +15,8 @@ from falchion import _fal
 
 from ._autograd import past_transforms
 from ._function import gradients
-from ._ops import empty_gradients, empty_output, empty_outputs, operator_arguments
-from ._options import engine
+from ._ops import GAPS, empty_gradients, empty_output, empty_outputs, operator_arguments
+from ._options import CHOSEN_FLAGS, engine
 
 # Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no
 # mode, no transform and no level of forward-mode AD has to see the call. Not to be asked where
@@ -58,7 +58,7 @@ def straight(
 
 class Eager(torch.autograd.Function):
     """O of q, k, v, bias and alibi, which may need gradients, or (O, LSE). `call` is (the other
-    tensors and the options by the names of falchion.attention or varlen, any_order, return_lse)."""
+    tensors and the options by the names of falchion.attention or varlen, chosen flags, return_lse)."""
 
     @staticmethod
     def forward(
@@ -68,19 +68,19 @@ class Eager(torch.autograd.Function):
         v: Tensor,
         bias: Tensor | None,
         alibi: Tensor | None,
-        call: tuple[dict[str, Tensor], dict[str, Any], bool, bool],
+        call: tuple[dict[str, Tensor], dict[str, Any], tuple[bool, ...], bool],
     ) -> Any:
-        tensors, options, any_order, return_lse = call
+        tensors, options, flags, return_lse = call
         o, lse = straight(q, k, v, bias, alibi, tensors, options, True)
         ctx.save_for_backward(q, k, v, bias, alibi, o, lse, *tensors.values())
-        ctx.call = tuple(tensors), options, any_order
+        ctx.call = tuple(tensors), options, flags
         ctx.set_materialize_grads(False)
         return (o, lse) if return_lse else o
 
     @staticmethod
     def backward(ctx: Any, grad_o: Tensor | None, grad_lse: Tensor | None = None) -> Any:
         q, k, v, bias, alibi, o, lse, *others = ctx.saved_tensors
-        names, options, any_order = ctx.call
+        names, options, flags = ctx.call
         wanted = ctx.needs_input_grad
         if grad_o is None:
             if grad_lse is None:
@@ -94,16 +94,15 @@ class Eager(torch.autograd.Function):
                 more["grad_lse"] = grad_lse
             if alibi is not None:
                 more["alibi"] = alibi
-            if any_order:
-                more["any_order"] = True
+            if any(flags):
+                more.update(zip(CHOSEN_FLAGS, flags))
             if not (wanted[0] and wanted[1] and wanted[2]):
                 grad_q, grad_k, grad_v, _, _ = empty_gradients(q, k, v, bias, alibi, wanted[:5])
                 keys = (grad_k, grad_v) if wanted[1] or wanted[2] else (None, None)
-                more["grads"] = (grad_q if wanted[0] else None, *keys)
-                more["zero_unused"] = True
+                more.update(GAPS, grads=(grad_q if wanted[0] else None, *keys))
             if "cu_seqlens_q" in tensors:
                 run = engine.varlen_backward
-                more["zero_unused"] = True
+                more.update(GAPS)
             else:
                 run = engine.attention_backward
                 if bias is not None:
@@ -114,7 +113,7 @@ class Eager(torch.autograd.Function):
             return (*grads, None, None, None)
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
         run = gradients if _is_grad_enabled() else torch.ops.falchion.attention_backward
-        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, any_order, list(wanted[:5]))
+        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, *flags, list(wanted[:5]))
         return (*(x if wants else None for x, wants in zip(grads, wanted)), None)
 
 

@@ -17,21 +17,40 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
+from falchion._fields import LENGTHS, NUMBERS, TENSORS, differing_lengths
 
-from ._options import SCHEMA, Options, band_of, engine, four_axes, slopes_of, word
-
-INPUTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
-    "Tensor? used_q, Tensor? used_k, Tensor? first_k, Tensor? cu_seqlens_q, "
-    "Tensor? cu_seqlens_k, Tensor? rng"
+from ._options import (
+    CHOSEN_FLAGS,
+    SCHEMA,
+    Options,
+    band_keywords,
+    band_of,
+    engine,
+    numbers_of,
+    with_axes,
+    word,
 )
-COUNT = 12  # how many tensors INPUTS has
+
+# Behind q, k and v: first those with a gradient, last those that vmap does not fold.
+OPTIONAL = (
+    "bias",
+    "alibi",
+    *(name for name in TENSORS if name not in ("bias", "alibi")),
+    *LENGTHS,
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "rng",
+)
+INPUTS = "Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in OPTIONAL)
+COUNT = 3 + len(OPTIONAL)  # how many tensors INPUTS has
+GAPS = {"zero_unused": True}  # rows of no sequence get gradients of 0
 
 library = torch.library.Library("falchion", "DEF")
 library.define(f"attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor)")
 library.define(
     f"attention_backward(Tensor grad_o, Tensor? grad_lse, Tensor o, Tensor lse, {INPUTS}, "
-    f"{SCHEMA}, bool any_order, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"{SCHEMA}, {', '.join(f'bool {name}' for name in CHOSEN_FLAGS)}, bool[] wanted) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -43,37 +62,25 @@ def operator_arguments(
     alibi: Tensor | None,
     tensors: Mapping[str, Tensor],
     options: Mapping[str, Any],
-) -> tuple[tuple[Tensor | None, ...], Options]:
+) -> tuple[tuple[Tensor | None, ...], Any]:
     """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
     name."""
     layout = options.get("layout", "bshd")
     word("layout", layout, ("bshd", "bhsd"))
-    starts = [tensors.get(name) for name in ("cu_seqlens_q", "cu_seqlens_k")]
-    axes = 4 if starts[0] is None else 3
+    axes = 4 if tensors.get("cu_seqlens_q") is None else 3
     if not q.dim() == k.dim() == v.dim() == axes:
         raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has {axes}")
     rows = 1 if layout == "bshd" else 2
     max_q, max_k = options.get("max_q", 0), options.get("max_k", 0)
     lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
-    used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
-    same = used[0] is used[1] and used[2] is None
     band = options.get("causal", False), options.get("window"), options.get("align")
-    left, right, align, diagonal = band_of(*band, lengths[0], lengths[1], same)
-    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
-    chosen = Options(
-        max_q,
-        max_k,
-        left,
-        right,
-        align,
-        diagonal,
-        options.get("scale"),
-        options.get("softcap", 0.0),
-        options.get("dropout", 0.0),
-        layout,
-        options.get("backend", "best"),
-    )
-    return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
+    sides = band_of(*band, lengths[0], lengths[1], differing_lengths(tensors))
+    given: dict[str, Tensor | None] = {**tensors, "bias": bias, "alibi": alibi, "rng": tensors.get("seed")}
+    for name in TENSORS:
+        given[name] = with_axes(name, given.get(name))
+    backend = options.get("backend", "best")
+    chosen = Options(max_q, max_k, *sides, *numbers_of(options), layout, backend)
+    return (q, k, v, *(given.get(name) for name in OPTIONAL)), chosen
 
 
 def empty_output(q: Tensor, v: Tensor) -> Tensor:
@@ -101,45 +108,35 @@ def empty_outputs(
     return o, lse
 
 
-def keywords(tensors: Sequence[Tensor | None], options: Options) -> dict[str, Any]:
+def keywords(given: Mapping[str, Tensor | None], options: Any) -> dict[str, Any]:
     """The options of a run as keywords of falchion.attention and its like, without those that are
-    off."""
-    bias, alibi, mask, used_q, used_k, first_k, _, _, rng = tensors
-    given = {
-        "bias": bias,
-        "alibi": alibi,
-        "mask": mask,
-        "used_q": used_q,
-        "used_k": used_k,
-        "first_k": first_k,
+    off. `given` has the tensors of OPTIONAL."""
+    found: dict[str, Any] = {
+        name: given[name] for name in (*TENSORS, *LENGTHS) if given[name] is not None
     }
-    found: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
-    if rng is not None:
-        found.update(dropout=options.dropout, seed=rng)
-    return {
-        **found,
-        **options.band,
-        "scale": options.scale,
-        "softcap": options.softcap,
-        "backend": options.backend,
-    }
+    found.update((name, getattr(options, name)) for name in NUMBERS)
+    if given["rng"] is not None:
+        found["seed"] = given["rng"]
+    else:
+        del found["dropout"]
+    return {**found, **band_keywords(options), "backend": options.backend}
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    tensors, options = rest[: COUNT - 3], Options(*rest[COUNT - 3 :])
-    used_q, cu_seqlens_q, cu_seqlens_k = tensors[3], tensors[6], tensors[7]
-    o, lse = empty_outputs(q, v, used_q, cu_seqlens_q, options.layout)
+    given, options = dict(zip(OPTIONAL, rest)), Options(*rest[COUNT - 3 :])
+    starts = given["cu_seqlens_q"]
+    o, lse = empty_outputs(q, v, given["used_q"], starts, options.layout)
     common = {
-        **keywords(tensors, options),
+        **keywords(given, options),
         "out": o,
         "lse": lse,
         "return_lse": True,
     }
-    if cu_seqlens_q is None:
+    if starts is None:
         engine.attention(q, k, v, layout=options.layout, **common)
     else:
         longest = {"max_q": options.max_q, "max_k": options.max_k}
-        engine.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **longest, **common)
+        engine.varlen(q, k, v, starts, given["cu_seqlens_k"], **longest, **common)
     return o, lse
 
 
@@ -178,29 +175,29 @@ def backward(
     grad_o: Tensor, grad_lse: Tensor | None, o: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
     q, k, v, *tensors = rest[:COUNT]
-    options = Options(*rest[COUNT:-2])
-    any_order, wanted = rest[-2:]
-    bias, alibi, _, used_q, used_k, first_k, cu_seqlens_q, cu_seqlens_k, _ = tensors
-    found = empty_gradients(q, k, v, bias, alibi, wanted)
-    lengths = (used_q, used_k, first_k, cu_seqlens_q)
+    given, wanted = dict(zip(OPTIONAL, tensors)), rest[-1]
+    options = Options(*rest[COUNT : COUNT + len(Options._fields)])
+    bias, starts = given["bias"], given["cu_seqlens_q"]
+    found = empty_gradients(q, k, v, bias, given["alibi"], wanted)
     common = {
-        **keywords(tensors, options),
+        **keywords(given, options),
+        **dict(zip(CHOSEN_FLAGS, rest[COUNT + len(Options._fields) :])),
         "grad_lse": grad_lse,
-        "any_order": any_order,
         "grads": (
             found[0] if wanted[0] else None,
             *(x if wanted[1] or wanted[2] else None for x in found[1:3]),
         ),
         "grad_bias": found[3] if wanted[3] else None,
         "grad_alibi": found[4] if wanted[4] else None,
-        "zero_unused": any(x is not None for x in lengths),
     }
-    if cu_seqlens_q is None:
+    if any(given[name] is not None for name in (*LENGTHS, "cu_seqlens_q")):
+        common.update(GAPS)
+    if starts is None:
         engine.attention_backward(grad_o, q, k, v, o, lse, layout=options.layout, **common)
     else:
         longest = {"max_q": options.max_q, "max_k": options.max_k}
         engine.varlen_backward(
-            grad_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, **longest, **common
+            grad_o, q, k, v, o, lse, starts, given["cu_seqlens_k"], **longest, **common
         )
     return returned(found, bias, wanted)
 
@@ -235,7 +232,8 @@ def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, T
     options = Options(*rest[COUNT - 3 :])
     if q.device.type == "meta":
         check_shapes(q, k, v, options.layout)
-    return empty_outputs(q, v, rest[3], rest[6], options.layout)
+    given = dict(zip(OPTIONAL, rest))
+    return empty_outputs(q, v, given["used_q"], given["cu_seqlens_q"], options.layout)
 
 
 def fake_backward(

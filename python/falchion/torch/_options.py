@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+import collections
+from typing import Any, Mapping
 
 import torch
 
 import falchion
 from falchion import Invalid, Unsupported, _fal
-from falchion.types import Align, Backend, Causal, Layout, Window
+from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES
+from falchion.types import Backend, Layout
+from falchion.types import Options as Keywords
 
-__all__ = ["Align", "Backend", "Causal", "Layout", "Window"]
+__all__ = ["Backend", "Layout"]
 
 # The functions of falchion, for calls that hand options on as they came. Their own types are for
 # people who write options down.
@@ -20,38 +23,43 @@ UNBOUNDED = -1
 ALIGNMENTS = ("bottom_right", "top_left")
 
 
-class Options(NamedTuple):
-    """The options of falchion::attention and falchion::attention_backward, in the order of their
-    schema."""
-
-    max_q: int  # packed: the longest sequence of queries; else 0
-    max_k: int
-    left: int  # UNBOUNDED or >= 0
-    right: int
-    align: str  # one of ALIGNMENTS, "at", or "" where nobody says it and both sides are unbounded
-    diagonal: int  # the key of query 0, where align is "at"
-    scale: Optional[float]  # a Scalar of the schema, so that torch.compile may leave it to the run
-    softcap: float
-    dropout: float
-    layout: str
-    backend: str
-
-    @property
-    def band(self) -> dict[str, object]:
-        """The same band as keywords of falchion.attention."""
-        if not self.align:
-            return {}
-        sides = (self.left, self.right)
-        left, right = (None if side == UNBOUNDED else side for side in sides)
-        align = self.diagonal if self.align == "at" else self.align
-        return {"window": (left, right), "align": align}
-
-
-# The schema of Options, for torch.library.
-SCHEMA = (
-    "SymInt max_q, SymInt max_k, SymInt left, SymInt right, str align, SymInt diagonal, Scalar? scale, "
-    "Scalar softcap, Scalar dropout, str layout, str backend"
+# The options of falchion::attention and falchion::attention_backward with their types in the schema, in
+# its order. max_q and max_k are the longest of packed sequences, else 0; a side is UNBOUNDED or >= 0;
+# align is one of ALIGNMENTS, "at", where diagonal is the key of query 0, or "" where nobody says it and
+# both sides are unbounded. A number is a Scalar, so that torch.compile may leave it to the run.
+_ROWS = (
+    ("max_q", "SymInt"),
+    ("max_k", "SymInt"),
+    ("left", "SymInt"),
+    ("right", "SymInt"),
+    ("align", "str"),
+    ("diagonal", "SymInt"),
+    *((name, "Scalar?" if name == "scale" else "Scalar") for name in NUMBERS),
+    ("layout", "str"),
+    ("backend", "str"),
 )
+SCHEMA = ", ".join(f"{kind} {name}" for name, kind in _ROWS)
+_make: Any = collections.namedtuple
+Options = _make("Options", [name for name, _ in _ROWS])
+
+# The flags of the backward pass that a caller chooses, and none of them.
+CHOSEN_FLAGS = tuple(name for name in FLAGS if name in Keywords.__annotations__)
+NO_FLAGS = (False,) * len(CHOSEN_FLAGS)
+
+
+def numbers_of(options: Mapping[str, Any]) -> list[Any]:
+    """The numbers of Options."""
+    return [options.get(name, None if name == "scale" else 0.0) for name in NUMBERS]
+
+
+def band_keywords(options: Any) -> dict[str, object]:
+    """The band of Options as keywords of falchion.attention."""
+    if not options.align:
+        return {}
+    sides = (options.left, options.right)
+    left, right = (None if side == UNBOUNDED else side for side in sides)
+    align = options.diagonal if options.align == "at" else options.align
+    return {"window": (left, right), "align": align}
 
 
 def number(name: str, x: Any) -> Any:
@@ -186,6 +194,16 @@ def lengths(name: str, x: Any, q: torch.Tensor) -> Any:
     return x.long().clamp(_INT32.min, _INT32.max).to(torch.int32)
 
 
+def convert_lengths(given: dict[str, Any], q: torch.Tensor) -> None:
+    """The same of all lengths of a call. The same tensor of q and of k says that they do not differ."""
+    same = given.get("used_q") is given.get("used_k")
+    for name in LENGTHS:
+        if name in given:
+            given[name] = lengths(name, given[name], q)
+    if same and "used_q" in given:
+        given["used_k"] = given["used_q"]
+
+
 def are_numbers(x: torch.Tensor) -> bool:
     """Whether a tensor has numbers that can be read now, which a wrapper of torch.func or of a mode has
     not."""
@@ -217,10 +235,10 @@ def band_of(
     align: Any,
     s_q: int,
     s_k: int,
-    same_lengths: bool,
+    lengths: str,
 ) -> tuple[int, int, str, int]:
     """(left, right, align, diagonal) of a call, by the rules and with the texts of the engine's own options.c.
-    same_lengths: no used_q, used_k or first_k lets the lengths of a sequence differ."""
+    lengths: the name of those that let the rows of q and k that count differ, or ""."""
     diagonal = 0
     if isinstance(align, str):
         if align not in ALIGNMENTS:
@@ -258,10 +276,10 @@ def band_of(
                 f"{asked} does not say how the diagonal lies where s_q = {s_q} and s_k = {s_k} "
                 f"differ: {corner}"
             )
-        if not same_lengths:
+        if lengths:
             raise Invalid(
                 f"{asked} does not say how the diagonal lies where lengths of q and k may differ "
-                f"(used_q, used_k or first_k): {corner}"
+                f"({lengths} is given): {corner}"
             )
         align = "bottom_right"
     for i, side in enumerate((left, right)):
@@ -297,13 +315,21 @@ def longest(name: str, given: int | None, cu_seqlens: torch.Tensor) -> int:
     return int(cu_seqlens.diff().max()) if cu_seqlens.numel() > 1 else 0
 
 
-def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
+def _slopes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:
     """ALiBi slopes as (b or 1, h_q)."""
-    if alibi is None or alibi.dim() == 2:
-        return alibi
-    if alibi.dim() != 1:
-        raise Invalid(f"alibi has {alibi.dim()} axes; its shape is (h_q) or (b, h_q)")
-    return alibi[None]
+    if x is None or x.dim() == 2:
+        return x
+    if x.dim() != 1:
+        raise Invalid(f"{name} has {x.dim()} axes; its shape is (h_q) or (b, h_q)")
+    return x[None]
+
+
+_AXES = {"scores": four_axes, "head_numbers": _slopes}
+
+
+def with_axes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:
+    """An optional tensor with the axes that the operators take."""
+    return _AXES[SHAPES[name]](name, x)
 
 
 def exact_scale(q: torch.Tensor, scale: Any) -> tuple[torch.Tensor, Any]:
