@@ -53,6 +53,7 @@
 //! println!("cargo:rustc-link-arg=-Wl,-rpath,{}", std::env::var("DEP_FALCHION_SAFE_LIBDIR").unwrap());
 //! ```
 mod error;
+mod fields;
 mod gemm;
 mod handle;
 mod linear;

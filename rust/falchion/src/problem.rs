@@ -3,6 +3,7 @@ use std::mem::size_of;
 
 use falchion_sys as sys;
 
+use crate::fields::with_fields;
 use crate::Error;
 
 /// The type of a tensor's elements. Attention, linear attention and norms take the first three; Bool is a mask's, and the
@@ -58,94 +59,92 @@ impl Band {
     pub fn window(left: u32, right: u32, align: Align) -> Self {
         Self { left: Some(left), right: Some(right), align: Some(align) }
     }
-}
 
-/// Softmax attention: O = softmax(S) V with S = softcap(scale Q K^T) + bias, where band and mask select what counts.
-#[derive(Clone, Copy, Debug)]
-pub struct Problem {
-    pub dtype: DType,
-    pub batch: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub heads_q: usize,
-    /// heads_q / heads_k query heads share each head of K and V.
-    pub heads_k: usize,
-    pub d_qk: usize,
-    pub d_v: usize,
-    pub band: Band,
-    /// `None` is 1 / sqrt(d_qk). 0 is refused, which the C API takes for that too.
-    pub scale: Option<f32>,
-    /// `None` is off. 0 is refused for the same reason.
-    pub softcap: Option<f32>,
-    /// Whether a run gives these. With `packed` there are `batch` sequences one after another in tensors (1, total, h, d),
-    /// and queries and keys are the longest lengths.
-    pub packed: bool,
-    pub used_q: bool,
-    pub used_k: bool,
-    pub first_k: bool,
-    pub bias: bool,
-    pub mask: bool,
-    pub lse: bool,
-}
-
-impl Problem {
-    /// Self attention of q, k and v of the shape (b, s, h, d), with the full band.
-    pub fn new(dtype: DType, [batch, s, heads, d]: [usize; 4]) -> Self {
-        Self {
-            dtype,
-            batch,
-            queries: s,
-            keys: s,
-            heads_q: heads,
-            heads_k: heads,
-            d_qk: d,
-            d_v: d,
-            band: Band::full(),
-            scale: None,
-            softcap: None,
-            packed: false,
-            used_q: false,
-            used_k: false,
-            first_k: false,
-            bias: false,
-            mask: false,
-            lse: false,
-        }
-    }
-
-    pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
+    fn raw(&self) -> sys::fal_band {
         let bound = |side: Option<u32>| side.map_or(sys::FAL_UNBOUNDED, i64::from);
-        let (align, offset) = match self.band.align {
+        let (align, offset) = match self.align {
             None => (sys::FAL_ALIGN_UNSET, 0),
             Some(Align::BottomRight) => (sys::FAL_BOTTOM_RIGHT, 0),
             Some(Align::TopLeft) => (sys::FAL_TOP_LEFT, 0),
             Some(Align::At(key)) => (sys::FAL_AT, key),
         };
-        let band = sys::fal_band { left: bound(self.band.left), right: bound(self.band.right), align, offset };
-        Ok(sys::fal_attention {
-            size: size_of::<sys::fal_attention>(),
-            dtype: self.dtype as i32,
-            b: self.batch as i64,
-            s_q: self.queries as i64,
-            s_k: self.keys as i64,
-            h_q: self.heads_q as i64,
-            h_k: self.heads_k as i64,
-            d_qk: self.d_qk as i64,
-            d_v: self.d_v as i64,
-            band,
-            scale: nonzero("scale", self.scale)?,
-            softcap: nonzero("softcap", self.softcap)?,
-            packed: self.packed.into(),
-            used_q: self.used_q.into(),
-            used_k: self.used_k.into(),
-            first_k: self.first_k.into(),
-            bias: self.bias.into(),
-            mask: self.mask.into(),
-            lse: self.lse.into(),
-            ..sys::fal_attention::zeroed()
-        })
+        sys::fal_band { left: bound(self.left), right: bound(self.right), align, offset }
     }
 }
+
+macro_rules! make_problem {
+    (
+        numbers { $($(#[$text:meta])* $number:ident,)* }
+        lengths { $($length:ident),* }
+        tensors { $($tensor:ident),* }
+    ) => {
+        /// Softmax attention: O = softmax(S) V, where S is scale Q K^T, capped, plus the bias, and band and mask select what counts.
+        #[derive(Clone, Copy, Debug)]
+        pub struct Problem {
+            pub dtype: DType,
+            pub batch: usize,
+            pub queries: usize,
+            pub keys: usize,
+            pub heads_q: usize,
+            /// heads_q / heads_k query heads share each head of K and V.
+            pub heads_k: usize,
+            pub d_qk: usize,
+            pub d_v: usize,
+            pub band: Band,
+            $($(#[$text])* pub $number: Option<f32>,)*
+            /// Whether a run gives these. With `packed` there are `batch` sequences one after another in tensors (1, total,
+            /// h, d), and queries and keys are the longest lengths.
+            pub packed: bool,
+            $(pub $length: bool,)*
+            $(pub $tensor: bool,)*
+            pub lse: bool,
+        }
+
+        impl Problem {
+            /// Self attention of q, k and v of the shape (b, s, h, d), with the full band.
+            pub fn new(dtype: DType, [batch, s, heads, d]: [usize; 4]) -> Self {
+                Self {
+                    dtype,
+                    batch,
+                    queries: s,
+                    keys: s,
+                    heads_q: heads,
+                    heads_k: heads,
+                    d_qk: d,
+                    d_v: d,
+                    band: Band::full(),
+                    $($number: None,)*
+                    packed: false,
+                    $($length: false,)*
+                    $($tensor: false,)*
+                    lse: false,
+                }
+            }
+
+            pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
+                Ok(sys::fal_attention {
+                    size: size_of::<sys::fal_attention>(),
+                    dtype: self.dtype as i32,
+                    b: self.batch as i64,
+                    s_q: self.queries as i64,
+                    s_k: self.keys as i64,
+                    h_q: self.heads_q as i64,
+                    h_k: self.heads_k as i64,
+                    d_qk: self.d_qk as i64,
+                    d_v: self.d_v as i64,
+                    band: self.band.raw(),
+                    $($number: nonzero(stringify!($number), self.$number)?,)*
+                    packed: self.packed.into(),
+                    $($length: self.$length.into(),)*
+                    $($tensor: self.$tensor.into(),)*
+                    lse: self.lse.into(),
+                    ..sys::fal_attention::zeroed()
+                })
+            }
+        }
+    };
+}
+with_fields!(make_problem);
 
 /// A number for which 0 stands for "not given" in C.
 pub(crate) fn nonzero(name: &str, value: Option<f32>) -> Result<f32, Error> {
