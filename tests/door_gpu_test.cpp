@@ -244,7 +244,7 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   launches = 0;
   const Status status = falchion::run<Attention>(plan, operands, {}, nullptr);
   EXPECT_EQ(status.code, Code::device);
-  EXPECT_EQ(status.why, "CUDA does not say which device is current, so none is left for another");
+  EXPECT_EQ(status.why, "CUDA does not say which device is current, so none is made current instead");
   EXPECT_EQ(launches, 0);
 }
 

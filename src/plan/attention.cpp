@@ -25,8 +25,8 @@ int choose_rows(std::int64_t rows_a_head, std::int64_t heads, int threads, int t
   return rows;
 }
 
-/// Parts to cut the keys into: the fewest that keep the threads busy. Not where some parts could have no key to see,
-/// nor for probabilities (each part would need the sum of all), nor for packed lengths (their rows are known too late).
+/// Parts to cut the keys into: the fewest that keep the threads busy. 1 if some parts could have no visible key, for
+/// probabilities (each part would need the sum of all), and for packed lengths (their rows are known too late).
 int choose_splits(const Attention& problem, std::int64_t items, int threads) {
   const bool all_seen = problem.band.left < 0 || problem.band.left >= problem.s_k;
   if (problem.probabilities || problem.packed || !all_seen || items == 0) return 1;
@@ -57,8 +57,8 @@ void plan_attention_cpu(PlanData* plan) {
 
   attention.decode = rows_a_head > 0 && rows_a_head <= tiles::kDecodeRows;
   attention.rows = attention.decode ? tiles::kDecodeRows : choose_rows(rows_a_head, heads, threads, kernel.tile_rows);
-  // A short sequence gets a short block: a packed block is padded to its full length. And blocks are what threads share
-  // the packing by, so there should be one for each.
+  // A short sequence gets a short block: a packed block is padded to its full length. And threads share the packing by
+  // blocks, so there should be one for each thread.
   attention.keys = static_cast<int>(
       std::min<std::int64_t>(kernel.tile_keys, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
   while (attention.keys / 2 >= tiles::kMinKeys &&

@@ -16,9 +16,9 @@ namespace falchion {
 namespace {
 
 std::string why_not(const Variant& listed, const Attention& a) {
-  // The statistics of the rows have their place in the workspace, so the plan must know how many there may be.
+  // The workspace has the statistics of the rows, so the plan must know their number.
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
-  // It makes dS for grad_q and grad_k alike; a sweep of the rows alone makes three products instead of four.
+  // It makes dS for both grad_q and grad_k; a sweep of the rows alone makes three products instead of four.
   if (listed.kind == VariantKind::once && (a.frozen & 2) != 0) return "frozen k and v: only the rows need a sweep";
   return why_lacking(listed, a, features_of(a, Pass::backward));
 }
@@ -35,8 +35,8 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   attention.tiles = args.row_tiles;
   const std::int64_t sequences = a.packed ? 1 : a.b;
   const std::int64_t of_rows = args.row_tiles * a.h_q * sequences, of_keys = args.key_tiles * a.h_k * sequences;
-  // Tiles that a CTA owns. Kind wide has one kernel for the sides that are wanted. Of sm80's two the one for grad_q is
-  // counted.
+  // Tiles that a CTA owns. Kind wide has one kernel for all requested sides. Of sm80's two kernels the one for grad_q
+  // is counted.
   if (plan->variant->kind == VariantKind::wide)
     plan->items = ((a.frozen & 2) != 0 ? 0 : of_keys) + ((a.frozen & 1) != 0 ? 0 : of_rows);
   else

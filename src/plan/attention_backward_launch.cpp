@@ -1,4 +1,5 @@
-// src/plan/attention_backward_launch.cpp: hands a plan of attention's backward pass over. It decides nothing.
+// src/plan/attention_backward_launch.cpp: fills a kernel's arguments from a plan of attention's backward pass. It
+// decides nothing.
 #include "plan/attention_backward_launch.hpp"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// src/plan/attention_backward_launch.hpp: a plan of attention's backward pass and its operands -> what a kernel is
-// handed.
+// src/plan/attention_backward_launch.hpp: a plan of attention's backward pass and its operands -> a kernel's arguments.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +11,11 @@
 
 namespace falchion {
 
-/// What every kernel of the pass is handed of the problem, and of the operands where they are not null.
+/// Sets the fields of every kernel of the pass from the problem, and from the operands if not null.
 void set_backward_call(const Attention& problem, const Operands* operands, AttentionBackwardCall* call) noexcept;
 
-/// What a GPU kernel with these facts is handed. operands null: sizes only, where packed totals are their upper bounds
-/// b * s.
+/// The arguments of a GPU kernel with these facts. operands null: sizes only, where packed totals are their upper
+/// bounds b * s.
 gpu::AttentionBackwardArgs to_gpu_backward_args(const PlanData& plan, const Operands* operands, void* workspace,
                                                 const gpu::AttentionBackwardFacts& facts, bool aligned) noexcept;
 

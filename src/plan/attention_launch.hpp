@@ -1,4 +1,4 @@
-// src/plan/attention_launch.hpp: a plan and its operands -> what a kernel is handed.
+// src/plan/attention_launch.hpp: a plan of attention and its operands -> a kernel's arguments.
 #pragma once
 
 #include "args/cpu_attention_args.hpp"

@@ -1,5 +1,5 @@
-// src/plan/explain.cpp: the plan's story, as text and as JSON; both are tested. What the keys of the JSON mean:
-// docs/explain.md.
+// src/plan/explain.cpp: explains a plan, as text and as JSON; tests compare both. docs/explain.md lists the keys of the
+// JSON.
 #include "plan/explain.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool is_built(const PlanData& plan) { return !plan.any_build || built(*plan.vari
 /// " d128", or nothing of a variant that has no head dim.
 std::string head_dim_text(const Variant& variant) { return variant.d > 0 ? text(" d", variant.d) : ""; }
 
-/// Of a plan for any build: that this one has not the variant, or that no GPU is here. Nothing where it could run.
+/// For a plan for any build: that this build lacks the variant, or that there is no GPU. Nothing if it could run.
 void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
   const Variant& variant = *plan.variant;
@@ -59,7 +59,7 @@ void tell_decision(const PlanData& plan, Story* story) {
   }
 }
 
-/// Each path that was looked at, with its reason; taken: the last, or "".
+/// Each path that was considered, with its reason; taken: the last one, or "".
 void tell_paths(const PlanData& plan, const std::string& taken, Story* story) {
   std::size_t width = taken.size();
   for (const Rejected& path : plan.rejected) width = std::max(width, path.path.size());

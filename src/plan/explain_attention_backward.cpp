@@ -56,7 +56,7 @@ constexpr Sharing kSummed = {"none: there are no keys", " keys, which ", " rows 
 /// Some CTAs of a kernel own tiles of keys and others tiles of rows: Hopper's, above them.
 constexpr Sharing kWide = {"none: there are neither keys nor queries", " keys, for grad_k and grad_v, and ",
                            " rows, for grad_q, in one kernel", " CTAs, ", ""};
-/// A kernel owns tiles of keys and another tiles of rows: those of sm_80 that serve everything.
+/// One kernel owns tiles of keys and another tiles of rows: the kernels of sm_80 that have every feature.
 constexpr Sharing kSweeps = {"none: there are no queries", " keys, for grad_k and grad_v, and ",
                              " rows, for grad_q, each in a kernel of its own", " CTAs for grad_q, ",
                              ", and a sum of slopes for each tile of rows"};

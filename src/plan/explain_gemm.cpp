@@ -34,7 +34,7 @@ std::string few_rows(std::int64_t m, const GemmCut& cut, const cpu::GemmTile& ti
               count_text(cut.few_columns, "column"));
 }
 
-/// When a batch is computed as rows of one matrix, and how: `cut` says the rest.
+/// When a batch is computed as rows of one matrix, and how: `cut` is the end of the sentence.
 std::string as_one_matrix(const Gemm& g, const std::string& cut) {
   return text("where the batch shares b, and rows of one entry follow those of the last, it is one product of m = ",
               g.batch * g.m, ": ", cut);

@@ -1,4 +1,4 @@
-// src/plan/facts.hpp: the types of each operation's kernels, and what its GPU variants need, which src/tiles says.
+// src/plan/facts.hpp: the types of each operation's kernels, and the facts of its GPU variants, from src/tiles.
 #pragma once
 
 #include "args/cpu_attention_args.hpp"

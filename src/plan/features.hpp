@@ -1,6 +1,6 @@
-// src/plan/features.hpp: features: what a problem may ask of a kernel beyond the formula (features.def lists them). A
-// problem has a set of them, a kind of GPU variants has a set (the lines KIND of variants.def), and why a variant does
-// not fit is the difference. docs/support.md is made from the same sets (tests/support_test.sh).
+// src/plan/features.hpp: features: what a problem may need from a kernel beyond the formula (features.def lists them).
+// A problem has a set of them, a kind of GPU variants has a set (the lines KIND of variants.def), and the difference is
+// the reason why a variant does not fit. docs/support.md is made from the same sets (tests/support_test.sh).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace falchion {
 enum class Feature : std::uint8_t {
 #define FEATURE(name, ...) name,
 #include "plan/features.def"
-  count,  // how many there are
+  count,  // the number of features
 };
 
 using Features = SetOf<Feature>;
@@ -40,16 +40,16 @@ constexpr Features features_of_operation(std::string_view operation) {
 
 struct Variant;
 
-/// As the grid of docs/support.md and, where the problem has no better one, a refusal name it.
+/// The name in the grid of docs/support.md and, if the problem has no better one, in a refusal.
 const char* name(Feature x);
 
-/// What a problem asks for. aligned: its rows begin at multiples of 16 bytes.
+/// The features that a problem needs. aligned: its rows begin at multiples of 16 bytes.
 Features features_of(const Attention& problem, Pass pass);
 Features features_of(const LinearAttention& problem, Pass pass, bool aligned);
 Features features_of(const Gemm& problem);
 
-/// Why the variant does not fit: the first feature that it lacks, in the words of the problem, and which kinds have it.
-/// "" where it lacks none.
+/// Why the variant does not fit: the first feature that it lacks, in the words of the problem, and the kinds that have
+/// it. "" if it lacks none.
 std::string why_lacking(const Variant& variant, const Attention& problem, Features asked);
 std::string why_lacking(const Variant& variant, const LinearAttention& problem, Features asked);
 

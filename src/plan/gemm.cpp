@@ -21,8 +21,8 @@ std::int64_t even_part(std::int64_t extent, std::int64_t most, std::int64_t tile
   return round_up(ceil_div(extent, ceil_div(extent, most)), tile);
 }
 
-/// Items as large as the kernel likes them, because a and b are packed for each item, and smaller where threads would
-/// have too few of them.
+/// Items of the kernel's preferred size, because a and b are packed for each item, or smaller if threads would have too
+/// few of them.
 GemmCut cut(const Gemm& g, const cpu::GemmTile& tile, std::int64_t threads) {
   GemmCut out;
   const std::int64_t halves = g.activation == Activation::swiglu ? 2 : 1;  // it has two sums for each column

@@ -1,4 +1,4 @@
-// src/plan/gemm.hpp: a plan of a GEMM and its operands -> what a kernel is handed.
+// src/plan/gemm.hpp: a plan of a GEMM and its operands -> a kernel's arguments.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ DType dtype_of_d(const Gemm& problem);
 /// Rows of b: n, or 2 n with swiglu.
 std::int64_t rows_of_b(const Gemm& problem);
 
-/// What a run of the plan hands to the kernel.
+/// The kernel's arguments of a run of the plan.
 cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept;
 
 }  // namespace falchion

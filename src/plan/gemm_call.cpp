@@ -17,7 +17,7 @@ static_assert(static_cast<int>(GemmActivation::none) == static_cast<int>(Activat
                   static_cast<int>(GemmActivation::swiglu) == static_cast<int>(Activation::swiglu),
               "what kernels see is the public enum");
 
-/// Gives the call the operands that it reads and writes. Without a product, a and b may be null and have any strides.
+/// Sets the operands that the call reads and writes. Without a product, a and b may be null and have any strides.
 void attach(const Gemm& g, const GemmOperands& x, GemmCall* call) {
   call->k1 = x.a.shape[3];
   call->n1 = x.d.shape[3];
@@ -38,7 +38,8 @@ void attach(const Gemm& g, const GemmOperands& x, GemmCall* call) {
   call->bias_m_f32 = x.bias_m.dtype == DType::f32;
 }
 
-/// Is the batch rows of one matrix in every operand that has rows? Those of an entry must then follow the last one's.
+/// Whether the batch is rows of one matrix in every operand with rows: then those of an entry follow the previous
+/// one's.
 bool is_one_matrix(const GemmCall& call) {
   const auto follows = [&](const View& x) {
     return x.data == nullptr || call.m == 1 || x.stride[0] == call.m * x.stride[1];

@@ -1,5 +1,5 @@
-// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. The CTAs of a cluster have a part of
-// k each, and clusters walk over tiles, so what counts is that all SMs have the same number of bytes to load.
+// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. Each CTA of a cluster has a part of
+// k, and clusters walk over tiles, so all SMs should load the same number of bytes.
 #include "plan/gemm_gpu_few.hpp"
 
 #include <algorithm>
@@ -17,15 +17,15 @@ constexpr sm90::GemmFewTiles kTile = sm90::gemm_few_tiles();
 
 std::int64_t blocks_of_k(const Gemm& g) { return g.alpha == 0 ? 0 : ceil_div(g.k, kTile.depth); }
 
-/// How many clusters run at a time. Their CTAs are neighbours, in a GPC of 16 or 18 SMs, so some SMs are left idle: an
-/// H100 with 132 of them holds 66 clusters of 2, but 39 of 3, 30 of 4 and 15 of 8. One too many would cost a round, so
-/// this says 39, 29 and 14.
+/// How many clusters run at a time. Their CTAs share a GPC of 16 or 18 SMs, so some SMs are left idle: an H100 with 132
+/// of them holds 66 clusters of 2, but 39 of 3, 30 of 4 and 15 of 8. One too many would cost a round, so this returns
+/// 39, 29 and 14.
 std::int64_t clusters_at_once(const cuda::Device& device, int cluster) {
   const int sms = cluster > 2 ? device.sms * 9 / 10 : device.sms;
   return std::max(sms / cluster, 1);
 }
 
-/// About how many microseconds it takes.
+/// The estimated microseconds of a cut.
 double microseconds(const Gemm& g, std::int64_t items, int columns, int cluster, const cuda::Device& device) {
   const double line = 2.0 * kTile.depth, b = line * columns;  // bytes of a block of k
   const double a = line * static_cast<double>(std::min<std::int64_t>(g.m, kTile.rows));
@@ -43,8 +43,8 @@ bool is_few_of_hopper(const Variant& variant) {
   return variant.backend == Backend::sm90 && variant.is("gemm") && variant.kind == VariantKind::few;
 }
 
-/// Small clusters and wide tiles are tried first, and what comes later has to be faster by more than the model is
-/// worth.
+/// Small clusters and wide tiles are tried first, and a later candidate has to be faster by more than the error of the
+/// model.
 GemmGpuCut cut_few(const Gemm& g, const cuda::Device& device) {
   GemmGpuCut best;
   const std::int64_t tiles_m = ceil_div(g.m, kTile.rows), blocks = blocks_of_k(g);

@@ -8,8 +8,7 @@
 namespace falchion {
 
 bool is_few_of_hopper(const Variant& variant);
-/// The columns of a tile and the CTAs of a cluster with which everything ends soonest. No tile: the grid would be too
-/// large.
+/// The columns of a tile and the CTAs of a cluster with the shortest time. No tile: the grid would be too large.
 GemmGpuCut cut_few(const Gemm& g, const cuda::Device& device);
 
 }  // namespace falchion

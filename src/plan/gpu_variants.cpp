@@ -33,13 +33,13 @@ int ctas_an_sm(const Variant& variant, const cuda::Device& device) {
       variant.facts);
 }
 
-/// The variant that a listed one stands for: the built one, or, planned for any build, itself.
+/// The variant to plan with: the built one, or, for a plan for any build, the listed one.
 const Variant* variant_to_plan(const Variant& listed, const PlanData& plan) {
   const Variant* variant = built(listed);
   return variant == nullptr && plan.any_build ? &listed : variant;
 }
 
-/// Why the variant cannot run there: it is not built, or its CTAs are too large. "" when it can.
+/// Why the variant cannot run on the device: it is not built, or its CTAs are too large. "" if it can.
 std::string why_not_there(const Variant& listed, const cuda::Device& device, const PlanData& plan) {
   if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
     return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
@@ -50,7 +50,7 @@ std::string why_not_there(const Variant& listed, const cuda::Device& device, con
               device.shared_per_block);
 }
 
-/// A variant that differs from the one before in nothing but a larger head dim has its reason already.
+/// If a variant differs from the previous one only by a larger head dim, its reason is already recorded.
 void reject(const Variant& listed, const std::string& reason, std::vector<Rejected>* rejected) {
   const std::string any_d = text(name(listed.backend), " ", listed.level, " ", name(listed.dtype));
   if (listed.d == 0) return rejected->push_back({any_d, reason});
@@ -59,7 +59,7 @@ void reject(const Variant& listed, const std::string& reason, std::vector<Reject
   if (!again) rejected->push_back({text(path, listed.d), reason});
 }
 
-/// rejected: where the reasons go. Variants of too small a head dim go without saying, unless there are no others.
+/// rejected: receives the reasons. Variants of too small a head dim are not recorded, unless there are no others.
 const Variant* first_that_fits(Backend backend, const cuda::Device& device, const GpuWish& wish, const PlanData& plan,
                                std::vector<Rejected>* rejected) {
   const DType dtype = plan.operation->dtype(plan);

@@ -1,4 +1,4 @@
-// src/plan/kinds.hpp: the kinds of GPU variants, with what each of them has: the lines KIND of variants.def.
+// src/plan/kinds.hpp: the kinds of GPU variants and their features and types: the lines KIND of variants.def.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,9 @@ inline constexpr KindOfVariant kAll[] = {
 };
 }  // namespace kinds
 
-void there_is_no_line_KIND_of_it();  // it is nowhere defined: to call it is an error of the compiler
+void there_is_no_line_KIND_of_it();  // declared but not defined: calling it is a compile error
 
-/// The features of a kind. Where variants.def has no line KIND of it this does not compile.
+/// The features of a kind. Without a line KIND in variants.def this does not compile.
 constexpr Features features_of_kind(std::string_view op, Backend backend, VariantKind kind) {
   for (const KindOfVariant& x : kinds::kAll)
     if (x.backend == backend && x.kind == kind && x.op == op) return x.features;

@@ -1,4 +1,4 @@
-// src/plan/launch.hpp: what every operation needs to hand a plan over: views, the pool, places in the workspace.
+// src/plan/launch.hpp: common helpers for a kernel's arguments: views, the pool, places in the workspace.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline cpu::Pool pool_of(const PlanData& plan) {
                                           : cpu::default_pool(plan.threads);
 }
 
-/// Rows begin at multiples of 16 bytes: what moves 16 bytes at a time asks for it.
+/// Whether rows begin at multiples of 16 bytes, as copies of 16 bytes at a time require.
 inline bool rows_aligned(const Tensor& x) {
   bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
   for (std::size_t axis = 0; axis < 3; ++axis)
@@ -36,8 +36,7 @@ inline bool rows_aligned(const Tensor& x) {
   return aligned;
 }
 
-/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents up to
-/// 2^31 - 1.
+/// The further limits of a tensor map: strides of at least a row of elements, below 2^40 bytes; extents up to 2^31 - 1.
 inline bool fits_tma(const Tensor& x) {
   const std::int64_t most = (std::int64_t{1} << 40) / size_of(x.dtype) - 1;
   bool fits = true;

@@ -32,11 +32,12 @@ void plan_linear_attention_cpu(PlanData* plan) {
   const cpu::LinearAttentionKernel& kernel = *plan->variant->kernel_as<cpu::LinearAttentionKernel>();
   const double worth = 1 + linear_attention_flops(problem, plan->pass, kernel.chunk) / tiles::kFlopPerThread;
   const std::int64_t threads = static_cast<std::int64_t>(std::min<double>(threads_wanted(plan->target), worth));
-  // Backward a worker has all value heads of a head of q and k, for it sums their dq and dk.
+  // In the backward pass a worker has all value heads of a head of q and k, since it sums their dq and dk.
   const std::int64_t heads = problem.b * (plan->pass == Pass::forward ? problem.h_v : problem.h_qk),
                      rounds = ceil_div(heads, threads);
   plan->items = heads;
-  // A segment's state is computed before it runs, half as much work again: not for threads that are busy anyway.
+  // A segment's state is computed before it runs, half as much work again: not worth it for threads that are busy
+  // anyway.
   const bool busy = static_cast<double>(heads) >= tiles::kLinearBusy * static_cast<double>(rounds * threads);
   const std::int64_t wanted = busy || heads == 0 ? 1 : ceil_div(tiles::kItemsPerThread * threads, heads);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);

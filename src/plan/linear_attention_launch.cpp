@@ -1,4 +1,4 @@
-// src/plan/linear_attention_launch.cpp: hands a plan of linear attention over. It decides nothing.
+// src/plan/linear_attention_launch.cpp: fills a kernel's arguments from a plan of linear attention. It decides nothing.
 #include <algorithm>
 #include <cstdint>
 

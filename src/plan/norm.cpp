@@ -29,9 +29,8 @@ void set_sizes(const Norm& n, NormCall* call) {
   call->eps = n.eps;
 }
 
-/// The rows have three axes: b, s and h. Where a step along one axis is as long, in all operands, as all steps along
-/// the next one together, both are one axis with one stride. This makes s of those axes, so that a kernel need not
-/// divide.
+/// The rows have three axes: b, s and h. If a step along one axis equals, in all operands, all steps along the next one
+/// together, both are merged into one axis with one stride. This merges them into s, so that a kernel need not divide.
 void join_axes(std::int64_t b, NormCall* call) {
   View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
                        &call->y, &call->mean,     &call->residual_out, &call->rstd};
@@ -53,7 +52,7 @@ void join_axes(std::int64_t b, NormCall* call) {
   }
 }
 
-/// Gives the call the operands that it reads and writes. Without elements they may be null and have any strides.
+/// Sets the operands that the call reads and writes. Without elements they may be null and have any strides.
 void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   set_sizes(n, call);
   call->s = x.x.shape[1];

@@ -1,4 +1,4 @@
-// src/plan/operations.cpp: what is asked of the entry of an operation, whichever it is.
+// src/plan/operations.cpp: functions over the entries of all operations.
 #include <algorithm>
 
 #include "plan/operation.hpp"

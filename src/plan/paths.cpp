@@ -14,7 +14,7 @@
 namespace falchion {
 namespace {
 
-/// Why a back end that has no kernel of the operation at all is not taken.
+/// Why a back end without any kernel of the operation is not taken.
 std::string no_kernel(Backend backend, const Operation& operation) {
   const bool older = backend == Backend::sm90 && is_listed_for(Backend::sm80, operation);
   return text("Falchion has no kernel of ", operation.name, " for ", name(backend),
@@ -25,11 +25,11 @@ constexpr const char* kEmulated = "amx_emulated";
 
 bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
 
-/// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
+/// The CPU level that is requested by name, and where; name is null if any will do.
 struct ForcedLevel {
   const char* name;
   const char* where;
-  const char* taken;  // the level to take: that one, or by the environment perhaps one below it
+  const char* taken;  // the level to take: that one, or with the environment variable perhaps a lower one
 
   static ForcedLevel of(const Target& target) {
     if (names_level(target)) return {target.cpu_level, "cpu_level", target.cpu_level};
@@ -51,7 +51,7 @@ Status check_level(const ForcedLevel& forced) {
           text(forced.where, " = ", forced.name, ": there is no such CPU level; usable here: ", cpu::usable_levels())};
 }
 
-/// Plans for one GPU back end. Where a variant was taken whose grid the problem does not fit, that is recorded too.
+/// Plans for one GPU back end. If a variant was chosen but the grid is too large for it, that is recorded too.
 Status try_gpu(Backend backend, PlanData* plan) {
   plan->variant = nullptr;
   Status status = plan->operation->plan_gpu(backend, plan);
@@ -82,8 +82,8 @@ const Variant* built_for(const Operation& operation, const char* level, DType dt
   return nullptr;
 }
 
-/// FALCHION_CPU is for a whole process, and not every operation and type has a kernel of each level. So the next level
-/// below is taken that has one, which is recorded. Below amx_emulated lies what is below amx.
+/// FALCHION_CPU is for a whole process, and not every operation and type has a kernel of each level. So the next lower
+/// level that has one is taken, which is recorded. The levels below amx_emulated are those below amx.
 void go_below(ForcedLevel* forced, PlanData* plan) {
   const Operation& operation = *plan->operation;
   const DType dtype = operation.dtype(*plan);
@@ -145,7 +145,7 @@ Status refuse(const PlanData& plan) {
   return {Code::unsupported, std::move(why)};
 }
 
-/// What is known of an architecture.
+/// The known properties of an architecture.
 cuda::Device device_named(int sm) {
   constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
   cuda::Device device;
@@ -168,7 +168,7 @@ Status choose_path(PlanData* plan) {
   const bool any = target.backend == Backend::best && !names_gpu(target);
   ForcedLevel forced = ForcedLevel::of(target);
 
-  // A level that the target names asks for the CPU; FALCHION_CPU says which level it is to be where the CPU is taken.
+  // A level in the target requests the CPU; FALCHION_CPU only sets the level if the CPU is taken.
   const bool cpu_asked = target.backend == Backend::cpu || (any && names_level(target));
   if (!cpu_asked && target.backend != Backend::ref) {
     Status status = choose_gpu(plan);
@@ -182,14 +182,15 @@ Status choose_path(PlanData* plan) {
     go_below(&forced, plan);
     plan->variant = choose_cpu(forced, plan);
     plan->backend = Backend::cpu;
-    plan->target.cpu_level = nullptr;  // the caller's string need not live as long as the plan: variant->level says it
+    plan->target.cpu_level =
+        nullptr;  // the caller's string may not live as long as the plan; variant->level has the name
     if (plan->variant != nullptr) {
       plan->operation->plan_cpu(plan);
       return {};
     }
   }
   plan->backend = Backend::ref;
-  const bool ref_will_do = any && forced.name == nullptr;  // a level that was named is that level or none
+  const bool ref_will_do = any && forced.name == nullptr;  // a named level is taken or refused, never replaced by ref
   return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(*plan);
 }
 

@@ -1,4 +1,4 @@
-// src/plan/plan_data.hpp: everything a plan decided, in the open. Plain C++, prints itself.
+// src/plan/plan_data.hpp: everything that a plan has decided. Plain C++, with a text form.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct Operation;
 /// Names of operations and of levels are compared by their letters.
 constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
-// What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
+// The types of all operations' variants. An operation with other kernel arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
                            gpu::GemmFacts, gpu::NormFacts>;
 using Kernel =
@@ -40,8 +40,7 @@ using Kernel =
                  const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*,
                  const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*>;
 
-/// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
-/// this library.
+/// One kernel instance of variants.def. Every variant has its facts, a built one also has its kernel.
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
@@ -71,7 +70,7 @@ std::span<const Variant> listed_variants();   // all of variants.def; without ke
 const Variant* built(const Variant& listed);  // that of variants() which a listed one became, or null
 
 constexpr bool is_gpu(Backend backend) { return backend == Backend::sm80 || backend == Backend::sm90; }
-/// Does the target name a GPU, or an architecture? Then `best` is the best on that one.
+/// Whether the target names a GPU, or an architecture. Then `best` is the best on that one.
 constexpr bool names_gpu(const Target& target) { return target.sm != 0 || target.device >= 0; }
 
 struct Rejected {
@@ -178,11 +177,11 @@ struct PlanData {
 };
 
 std::string describe(const PlanData& plan);
-/// The whole story. made: what Plan::make says; of a plan for any build, why it refuses.
+/// Explains a plan. made: the status of Plan::make; for a plan for any build, why it refuses.
 std::string explain(const PlanData& plan, Format format = Format::text, const Status& made = {});
-/// Of a problem that has no plan: why, and every path.
+/// For a problem without a plan: the reason, and every path.
 std::string explain_refusal(const PlanData& plan, const Status& refusal, Format format);
-/// Of what is not even a problem.
+/// For an invalid problem.
 std::string explain_refusal(const Status& refusal, Format format);
 
 }  // namespace falchion

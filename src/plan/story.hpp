@@ -1,5 +1,4 @@
-// src/plan/story.hpp: what explain() has to tell: sentences for people, and the facts that they are made of for
-// programs.
+// src/plan/story.hpp: the contents of explain(): sentences for people, and the same facts for programs.
 #pragma once
 
 #include <initializer_list>
@@ -12,16 +11,16 @@
 
 namespace falchion {
 
-/// A sentence and its facts are told in one call, so that the text and the JSON cannot say different things.
+/// Each call has a sentence and its facts, so that the text and the JSON cannot differ.
 class Story {
  public:
   using Facts = std::initializer_list<Json::Member>;
 
   /// A line with its heading in a column of its own, and its facts as members of the JSON object.
   void tell(std::string_view heading, std::string_view sentence, Facts facts = {});
-  /// Facts that the text leaves unsaid or has said elsewhere.
+  /// Facts that have no sentence, or are in another one.
   void note(Facts facts);
-  /// A line as it is.
+  /// A line without a heading.
   void line(std::string text);
 
   /// As text: the lines. As JSON: an object of the facts, with the lines as its last member "text".

@@ -14,8 +14,7 @@ namespace {
 constexpr Backend kColumns[] = {Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8};
 
-/// The types in which the back end has what a variant is asked for, of a GPU's variants: ref, the definition, and the
-/// CPU have each feature.
+/// The types in which the back end has the features, from its GPU variants: ref and the CPU have every feature.
 std::vector<DType> types_with(const Operation& operation, Backend backend, Features wanted) {
   const auto all = listed_variants();
   std::vector<DType> out;
@@ -35,7 +34,7 @@ std::string names(const std::vector<DType>& types) {
   return out;
 }
 
-/// A tick where all types of the back end have the feature, else those that have it.
+/// A tick if all types of the back end have the feature, else those that have it.
 std::string cell(const Operation& operation, Backend backend, Feature feature) {
   const std::vector<DType> types = types_with(operation, backend, feature);
   return types == types_with(operation, backend, {}) && !types.empty() ? " ✓" : names(types);

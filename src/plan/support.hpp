@@ -1,4 +1,4 @@
-// src/plan/support.hpp: what each back end has, as the tables of docs/support.md.
+// src/plan/support.hpp: the features and types of each back end, as the tables of docs/support.md.
 #pragma once
 
 #include <string>

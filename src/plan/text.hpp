@@ -1,4 +1,4 @@
-// src/plan/text.hpp: text out of parts: text("h_q = ", 7, " is odd").
+// src/plan/text.hpp: makes text from parts: text("h_q = ", 7, " is odd").
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace falchion {
 inline void append(std::string& out, std::string_view part) { out += part; }
 inline void append(std::string& out, std::integral auto part) { out += std::to_string(part); }
 inline void append(std::string& out, std::floating_point auto part) {
-  char digits[32];  // the locale of the process has no say
+  char digits[32];  // independent of the process's locale
   const auto end = std::to_chars(digits, digits + sizeof digits, part, std::chars_format::general, 6).ptr;
   out.append(digits, end);
 }
 
-/// "bf16"; of a number that is no DType the number.
+/// "bf16"; for a number that is no DType the number.
 inline void append(std::string& out, DType x) {
   if (x <= kLastDType) {
     out += name(x);
@@ -30,7 +30,7 @@ inline void append(std::string& out, DType x) {
 }
 template <class T>
 concept Address = std::same_as<T, void*> || std::same_as<T, const void*>;  // no text: a const char* would convert
-/// "0x7f3c": where something lies.
+/// "0x7f3c": an address.
 inline void append(std::string& out, Address auto address) {
   char digits[16];
   const auto end = std::to_chars(digits, digits + sizeof digits, reinterpret_cast<std::uintptr_t>(address), 16).ptr;

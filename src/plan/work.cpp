@@ -59,13 +59,13 @@ double attention_backward_flops(const Attention& a) {
 }
 
 double attention_backward_bytes(const Attention& a) {
-  Attention inputs = a;  // q, k, v, o and what makes scores
+  Attention inputs = a;  // q, k, v, o and the inputs of scores
   inputs.lse = inputs.row_max = inputs.probabilities = false;
   const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
   const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
   const double qk = static_cast<double>(a.d_qk), v = static_cast<double>(a.d_v);
   const double element = static_cast<double>(size_of(a.dtype));
-  const double times = a.grads == Grads::accumulate ? 2 : 1;  // a gradient that is added to is read first
+  const double times = a.grads == Grads::accumulate ? 2 : 1;  // an accumulated gradient is read first
   const double gradient = a.grads == Grads::rounded ? element : 4 * times;
   double bytes = attention_bytes(inputs) + q_rows * v * element;  // with grad_o
   bytes += q_rows * 4 * (a.grad_lse ? 2 : 1);                     // lse and grad_lse

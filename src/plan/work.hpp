@@ -1,18 +1,18 @@
-// src/plan/work.hpp: how much a problem asks for, counted from its sizes (packed and used lengths: their upper bounds).
+// src/plan/work.hpp: the work of a problem, from its sizes (packed and used lengths: their upper bounds).
 #pragma once
 
 #include "falchion/falchion.hpp"
 
 namespace falchion {
 
-/// (query, key) pairs of one head that the band lets see each other, of s_q x s_k.
+/// Visible (query, key) pairs of one head under the band, of s_q x s_k.
 double visible_pairs(const Attention& problem);
 /// 2 (d_qk + d_v) flop for each visible pair of each query head.
 double attention_flops(const Attention& problem);
-/// 2 (3 d_qk + 2 d_v) flop for each of them: S, the gradient of P, and those of q, k and v. What is frozen costs
+/// 2 (3 d_qk + 2 d_v) flop for each of them: S, the gradient of P, and those of q, k and v. Frozen gradients cost
 /// nothing.
 double attention_backward_flops(const Attention& problem);
-/// q, k, v, o and the other operands that are there, each moved once.
+/// q, k, v, o and the other operands that are present, each moved once.
 double attention_bytes(const Attention& problem);
 /// The same with o, lse and grad_o as inputs, and the gradients; that of a bias counts as if nothing were broadcast.
 double attention_backward_bytes(const Attention& problem);
@@ -20,17 +20,19 @@ double attention_backward_bytes(const Attention& problem);
 /// Flop of the chunked algorithm with dense chunks of `chunk` tokens, E = d_qk, M = d_v, for each token and value head:
 /// forward 2 chunk (E + M) + 4 E M, backward 2 chunk (3 E + 2 M) + 10 E M.
 double linear_attention_flops(const LinearAttention& problem, Pass pass, int chunk);
-/// q, k, v, o, or q, k, v, dO, dQ, dK, dV, and what else is there, each moved once.
+/// q, k, v, o, or q, k, v, dO, dQ, dK, dV, and the other operands that are present, each moved once.
 double linear_attention_bytes(const LinearAttention& problem, Pass pass);
 
-/// 2 m n k flop for each entry of the batch, with swiglu twice that; what follows the sums is not counted.
+/// 2 m n k flop for each entry of the batch, with swiglu twice that; the epilogue is not counted.
 double gemm_flops(const Gemm& problem);
-/// a, b, d and what else is there, each moved once. shared_b: the batch shares one b; else each entry has its own.
+/// a, b, d and the other operands that are present, each moved once. shared_b: the batch shares one b; else each entry
+/// has its own.
 double gemm_bytes(const Gemm& problem, bool shared_b = false);
-/// Of them what has the shape of d: d itself, c, residual.
+/// The part of them with the shape of d: d itself, c, residual.
 double gemm_bytes_like_d(const Gemm& problem);
 
-/// x, y and what else is there, each moved once; weight and bias count as one row each, which all rows share.
+/// x, y and the other operands that are present, each moved once; weight and bias count as one row each, which all rows
+/// share.
 double norm_bytes(const Norm& problem);
 
 }  // namespace falchion

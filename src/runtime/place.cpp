@@ -1,10 +1,10 @@
-// src/runtime/place.cpp: implements place.hpp with the driver's own functions and not the runtime's, because
-// cudaPointerGetAttributes starts CUDA where it was not running, and in a process whose context is broken it answers
-// only with that error. This was measured on two H200: cuPointerGetAttributes answers correctly in a broken context, in
-// a thread without a context and, with CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the
-// address itself only where the current context may use the memory. That is so for a peer's memory once
-// cudaDeviceEnablePeerAccess was called, for a pool's once cudaMemPoolSetAccess was, and for mapped memory once
-// cuMemSetAccess was. (ACCESS_FLAGS does not help: it says what the device that owns the memory may do.)
+// src/runtime/place.cpp: implements place.hpp with the driver's functions instead of the runtime's, because
+// cudaPointerGetAttributes starts CUDA if it was not running, and in a process whose context is broken it returns only
+// that error. This was measured on two H200: cuPointerGetAttributes is correct in a broken context, in a thread without
+// a context and, with CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the address itself
+// only if the current context may use the memory. That is so for a peer's memory after cudaDeviceEnablePeerAccess, for
+// a pool's after cudaMemPoolSetAccess, and for mapped memory after cuMemSetAccess. (ACCESS_FLAGS does not help: it has
+// the access of the device that owns the memory.)
 #include "runtime/place.hpp"
 
 #if defined(__linux__)
@@ -30,8 +30,8 @@ struct Driver {
   int (*set_context)(void* context) = nullptr;
 };
 
-/// What a walk over the list of loaded libraries finds: how many were ever loaded, which each entry tells, and whether
-/// one of them is the driver.
+/// The result of a walk over the list of loaded libraries: how many were ever loaded (each entry has that number), and
+/// whether one of them is the driver.
 struct Loaded {
   unsigned long long count = 0;
   bool look_for_driver = false, driver = false;
@@ -53,8 +53,8 @@ Driver functions_of_driver() noexcept {
           reinterpret_cast<decltype(Driver::set_context)>(dlsym(library, "cuCtxSetCurrent"))};
 }
 
-/// Whether the process has loaded the driver. dlopen takes 20 us to say no, and it allocates. So the list of loaded
-/// libraries is walked instead, and only if something was loaded since the last walk.
+/// Whether the process has loaded the driver. If it has not, dlopen takes 20 us, and it allocates. So the list of
+/// loaded libraries is walked instead, and only if something was loaded since the last walk.
 bool is_loaded() noexcept {
   static std::atomic<unsigned long long> walked{0};
   Loaded loaded;
@@ -66,7 +66,7 @@ bool is_loaded() noexcept {
   return loaded.driver;
 }
 
-/// The driver's functions, or null where there is no driver or it lacks one of them.
+/// The driver's functions, or null if there is no driver or it lacks one of them.
 const Driver* driver() noexcept {
   static std::atomic<bool> found{false};
   if (!found.load(std::memory_order_relaxed)) {
@@ -107,7 +107,8 @@ Place place_of(const void* pointer) noexcept {
   void* values[] = {&type, &managed, &on_device};
   const auto address = static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(pointer));
   const int error = cuda->pointer_attributes(3, attributes, values, address);
-  // CUDA has not been started, or has stopped at the end of the process, or is only a stub. So it has no memory.
+  // CUDA has not been started, or has stopped at the end of the process, or is only a stub. So the memory is not
+  // CUDA's.
   if (error == kNotInitialized || error == kDeinitialized || error == kStubLibrary) return Place::host;
   if (error != 0) return Place::unknown;
   if (managed != 0) return Place::managed;

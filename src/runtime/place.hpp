@@ -1,5 +1,5 @@
-// src/runtime/place.hpp: whose memory an address is. CUDA's driver is asked, but only where the process has started it.
-// In a process that does not use CUDA every address is the host's, and asking neither loads nor starts anything.
+// src/runtime/place.hpp: whose memory an address is. CUDA's driver is queried, but only if the process has started it.
+// In a process that does not use CUDA every address is the host's, and a query neither loads nor starts anything.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class Place : std::uint8_t {
   here,     // memory of a GPU that kernels of the current device may use; the host cannot
   other_device,  // memory of a GPU that kernels of the current device may not use (nor, in a thread that has no CUDA
                  // context yet, of any device); the host cannot either
-  unknown        // the driver does not say
+  unknown        // the driver gives no answer
 };
 constexpr bool host_can_use(Place place) {
   return place == Place::host || place == Place::pinned || place == Place::managed;
@@ -26,8 +26,8 @@ constexpr bool device_can_use(Place place) {
 /// ns and allocates nothing.
 bool driver_is_loaded() noexcept;
 
-/// Where a pointer lies. The driver is asked anew each time, because memory is freed, and access to it is given and
-/// taken back. A null pointer counts as the host's.
+/// The place of a pointer. The driver is queried each time, because memory is freed, and access to it is granted and
+/// revoked. A null pointer counts as the host's.
 Place place_of(const void* pointer) noexcept;
 
 /// This thread's CUDA context, or null where it has none; without one it cannot use any GPU's memory.

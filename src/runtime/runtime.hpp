@@ -1,4 +1,4 @@
-// src/runtime/runtime.hpp: the few things that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU
+// src/runtime/runtime.hpp: the host code's interface to CUDA. runtime_cuda.cpp implements it in a build with GPU
 // variants, runtime_none.cpp ("this build has no GPU variants") in all others. Callers need not know which one it is.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Device {
   std::string name;                                                         // "NVIDIA H200"
   std::string why_not;                                                      // the reason, where sm is 0
 };
-/// Bytes of an SM's shared memory that CUDA keeps for each CTA, besides those that the CTA has itself.
+/// Bytes of an SM's shared memory that CUDA reserves for each CTA, beside the CTA's own.
 inline constexpr std::size_t kReservedShared = 1 << 10;
 Device current_device();
 /// The same for the device with that number.
@@ -33,28 +33,27 @@ Device device_at(int ordinal);
 
 /// CUDA's own text for a cudaError_t, such as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such
-/// an error as this thread's last one. It is cleared there, since the Status reports it. An error that
-/// somebody else's call left there stays.
+/// Makes a Status of the cudaError_t of one of the library's own calls. The runtime also keeps such an error as this
+/// thread's last one. It is cleared there, since the Status reports it. An error of another caller stays.
 Status status_of(int error, const char* what);
-/// A failure if an earlier kernel is known to have broken this process's context. It only looks and clears no error.
+/// A failure if an earlier kernel is known to have broken this process's context. It clears no error.
 Status broken_context();
 /// The number of the current device, or -1 if there is none.
 int current_ordinal() noexcept;
-/// Gives this thread the current device's context where it has none yet.
+/// Creates this thread's context on the current device if it has none yet.
 Status make_context();
 Status make_current(int ordinal);
 
-/// Makes a device current while this object lives, and afterwards the one that was current before, with the context
-/// that the thread had on it. An application that makes its own contexts (cuCtxCreate) has one that is not the device's
-/// primary context, and cudaSetDevice knows only the primary one. -1 leaves the current device alone.
+/// Makes a device current during its lifetime, and afterwards the previous one, with the context that the thread had on
+/// it. An application that makes its own contexts (cuCtxCreate) has one that is not the device's primary context, and
+/// cudaSetDevice knows only the primary one. -1 leaves the current device alone.
 class OnDevice {
  public:
   explicit OnDevice(int ordinal)
       : before_(ordinal < 0 ? -1 : current_ordinal()), context_(before_ < 0 ? nullptr : thread_context()) {
     if (ordinal < 0) return;
     if (before_ < 0) {
-      status_ = {Code::device, "CUDA does not say which device is current, so none is left for another"};
+      status_ = {Code::device, "CUDA does not say which device is current, so none is made current instead"};
     } else if (ordinal == before_) {
       before_ = -1;
     } else {

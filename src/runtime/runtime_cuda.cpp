@@ -1,5 +1,5 @@
 // src/runtime/runtime_cuda.cpp: implements runtime.hpp with the CUDA runtime, which is linked statically. So a machine
-// with no GPU and no CUDA can load the library, and current_device() says that there is no device.
+// without GPU and CUDA can load the library, and current_device() returns that there is no device.
 #include <cuda_runtime_api.h>
 
 #include <map>
@@ -10,8 +10,8 @@
 namespace falchion::cuda {
 namespace {
 
-/// Takes the result of one of the library's own calls. The runtime has also put an error where cudaGetLastError finds
-/// it, and it is cleared there. An error that another call left there is not cleared.
+/// Passes on the result of one of the library's own calls. The runtime has also stored an error for cudaGetLastError,
+/// and it is cleared there. An error of another call is not cleared.
 cudaError_t own(cudaError_t error) {
   if (error != cudaSuccess && cudaPeekAtLastError() == error) (void)cudaGetLastError();
   return error;

@@ -1,4 +1,4 @@
-// src/runtime/runtime_none.cpp: the answers of a build without GPU variants.
+// src/runtime/runtime_none.cpp: runtime.hpp for a build without GPU variants.
 #include "runtime/runtime.hpp"
 
 namespace falchion::cuda {
