@@ -1,5 +1,5 @@
 // src/dispatch.cpp: the table of kernel instances. falchion_variants.inc (written by cmake/variants.cmake) has the
-// variants that this build has, variants.def all of them.
+// variants of this build, variants.def all of them.
 #include <iterator>
 #include <type_traits>
 

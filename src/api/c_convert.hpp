@@ -1,5 +1,5 @@
-// src/api/c_convert.hpp: what every function of the C API needs: structs of the caller's size to ours, enums checked,
-// exceptions stopped, texts kept.
+// src/api/c_convert.hpp: common to all functions of the C API: converts structs of the caller's size, checks enums,
+// stops exceptions, keeps texts.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 
 namespace falchion {
 
-/// Remembers why for fal_why(), and returns the code.
+/// Keeps the reason for fal_why(), and returns the code.
 fal_status report(const Status& status) noexcept;
 const char* last_why() noexcept;
 
-/// A text that is made when it is first asked for, by whichever thread that is, and then stays as it is.
+/// A text that is made at the first request, by any thread, and then never changes.
 class LazyText {
  public:
-  /// Null where it cannot be made; fal_why() then says why.
+  /// Null if it cannot be made; fal_why() then has the reason.
   template <class Make>
   const char* get(const Make& make) noexcept {
     try {
@@ -48,7 +48,7 @@ class LazyText {
 
 }  // namespace falchion
 
-/// Most plans are never asked for a text, and making one takes as long as planning does.
+/// Most plans never need a text, and making one takes as long as planning.
 struct fal_plan {
   falchion::Plan plan;
   mutable falchion::LazyText describe, text, json;
@@ -63,7 +63,8 @@ fal_status guarded(const Body& body) noexcept {
   } catch (...) { return report(caught()); }
 }
 
-/// Copies what the caller knows of. A newer caller's extra fields must be 0: they ask for something we do not have.
+/// Copies the fields that the caller's struct has. A newer caller's extra fields must be 0: this version lacks their
+/// features.
 template <class T>
 bool copy(const char* name, const T* from, T* to, Check* check) {
   *to = T{};
@@ -82,8 +83,8 @@ bool copy(const char* name, const T* from, T* to, Check* check) {
   return check->require(known, name, ": made for a newer falchion than ", version(), ", and uses what it added");
 }
 
-/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name,
-/// which may come in parts: "q", ".dtype".
+/// A number of the caller's as an enum; 255, which no enum has, if it has been refused. The message has its name, which
+/// may come in parts: "q", ".dtype".
 template <class Enum, class... Name>
 Enum to_enum(std::int32_t value, Enum last, Check* check, const Name&... name) {
   const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
@@ -91,13 +92,13 @@ Enum to_enum(std::int32_t value, Enum last, Check* check, const Name&... name) {
   return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
 }
 
-/// A field that is 0 or 1. Other numbers are refused, as those of an enum are: one of them may get a meaning.
+/// A field that is 0 or 1. Other numbers are refused, as for an enum: a later version may define them.
 inline bool to_flag(std::uint8_t value, Check* check, const char* name) {
   check->require(value <= 1, name, " = ", static_cast<int>(value), ": it must be 0 or 1");
   return value != 0;
 }
 
-/// A field without a meaning yet, which may get one: its name in parts, as above.
+/// A reserved field, which a later version may use: its name in parts, as above.
 template <class... Name>
 void check_reserved(std::int64_t value, Check* check, const Name&... name) {
   check->require(value == 0, name..., " = ", value, ": a reserved field must be 0");
@@ -113,7 +114,7 @@ void check_reserved(const std::uint8_t (&values)[n], Check* check, const char* n
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
 Target to_target(const fal_target* from, Check* check);
 
-/// A text that the caller may read until this thread asks again. Null where it cannot be made, as above.
+/// A text that the caller may read until this thread's next call. Null if it cannot be made, as above.
 template <class Make>
 const char* kept_text(std::string* place, const Make& make) noexcept {
   try {
@@ -125,7 +126,7 @@ const char* kept_text(std::string* place, const Make& make) noexcept {
   }
 }
 
-/// The format that a number of the caller's means; one that means none is refused, for the caller to return null.
+/// The caller's number as a Format; an unknown one is refused, and the caller returns null.
 inline std::optional<Format> to_format(std::int32_t value) noexcept try {
   Check check;
   const Format format = to_enum(value, Format::json, &check, "format");

@@ -1,6 +1,5 @@
-// src/api/c_sizes.hpp: sizes of the C API's structs as they were first released: below that no caller can be. They
-// never change; a struct grows behind the field that ended it then. tests/headers_test.sh compiles this for 32 bits
-// too.
+// src/api/c_sizes.hpp: sizes of the C API's structs in their first release, the least that a caller can have. They
+// never change; a struct grows after the field that was last then. tests/headers_test.sh compiles this for 32 bits too.
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// src/api/check.hpp: a list of requirements of which the first that fails is told.
+// src/api/check.hpp: a list of requirements; the first failure is reported.
 #pragma once
 
 #include <exception>
@@ -34,7 +34,7 @@ class Check {
 };
 
 /// For catch (...) of a function that must not throw. An exception's own text is kept: it may come from the caller's
-/// executor, and only that says what happened. The other texts are short enough to need no memory themselves.
+/// executor. The other texts are short enough to need no memory themselves.
 inline Status caught() noexcept {
   try {
     try {

@@ -1,4 +1,4 @@
-// src/api/data_of.hpp: what a plan decided, for the command and the tests; to callers a plan is closed.
+// src/api/data_of.hpp: a plan's decisions, for the command and the tests; for callers a plan is opaque.
 #pragma once
 
 #include "falchion/falchion.hpp"

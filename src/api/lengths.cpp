@@ -1,4 +1,4 @@
-// src/api/lengths.cpp: what kernels clamp in silence, said aloud.
+// src/api/lengths.cpp: reports lengths that kernels would silently clamp.
 #include "api/lengths.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void check_cu_seqlens(const char* name, const std::int32_t* cu, std::int64_t b, 
   for (std::int64_t i = 0; i < b && check->ok(); ++i) {
     check->require(cu[i] <= cu[i + 1], name, "[", i + 1, "] = ", cu[i + 1], " is below ", name, "[", i, "] = ", cu[i],
                    ": it must be sorted");
-    // Said at once and not at the end: where b is larger than the array has entries, what follows is not its own.
+    // Checked in the loop, not at the end: if b is larger than the array, the loop must not read past it.
     check->require(cu[i + 1] <= total, name, "[", i + 1, "] = ", cu[i + 1], " is over the total, ", total);
   }
   if (check->ok()) check->require(cu[b] == total, name, "[", b, "] = ", cu[b], ": it must end at the total, ", total);
@@ -43,15 +43,15 @@ void check_longest(const char* name, const std::int32_t* cu, std::int64_t b, con
   }
 }
 
-/// The lengths of attention that the host can read: null is what is not there or lies elsewhere.
+/// The lengths of attention that the host can read; null if absent or elsewhere.
 struct ReadLengths {
   const std::int32_t *cu_q = nullptr, *cu_k = nullptr;
 #define FALCHION_LENGTHS(key, ...) const std::int32_t* key = nullptr;
 #include "base/fields.def"
 };
 
-/// Used lengths, or first keys. rows: how many there are, of all packed sequences or of each other one. used: the used
-/// lengths of the same rows, which first keys may not pass; null: there are none.
+/// Used lengths, or first keys. rows: the rows of all packed sequences, or of each unpacked one. used: the used lengths
+/// of the same rows, which first keys may not exceed; null: there are none.
 void check_used(const char* name, const std::int32_t* values, const std::int32_t* cu, const std::int32_t* used,
                 std::int64_t b, std::int64_t rows, Check* check) {
   for (std::int64_t i = 0; i < b && values != nullptr && check->ok(); ++i) {

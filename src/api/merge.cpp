@@ -36,8 +36,8 @@ struct Merge {
   const Tensor &o, &lse;
 };
 
-/// o says which shapes the others have: it is (b, s, h, d), an lse (b, h, s, 1). Each row is read before it is written,
-/// so an output may be an input.
+/// The shapes follow from o: it is (b, s, h, d), an lse (b, h, s, 1). Each row is read before it is written, so an
+/// output may be an input.
 OperandList operands_of(const Merge& m) {
   const Shape any{kAnyExtent, kAnyExtent, kAnyExtent, kAnyExtent};
   const Shape states = m.o.shape;
@@ -106,7 +106,7 @@ Status validate(const Merge& m) {
 void merge_row(const Merge& m, std::int64_t b, std::int64_t h, std::int64_t i) {
   const double lse_a = load(m.lse_a, at(m.lse_a, b, h, i));
   const double lse_b = load(m.lse_b, at(m.lse_b, b, h, i));
-  // The larger one's weight is exactly 1 whichever side it stands on: merging is commutative to the bit.
+  // The state with the larger lse has weight 1 exactly, on either side: merging is commutative to the bit.
   const bool swap = lse_b > lse_a;
   const Tensor& x = swap ? m.o_b : m.o_a;
   const Tensor& y = swap ? m.o_a : m.o_b;
@@ -120,7 +120,7 @@ void merge_row(const Merge& m, std::int64_t b, std::int64_t h, std::int64_t i) {
   const std::int64_t to = at(m.o, b, i, h);
   for (std::int64_t d = 0; d < m.o.shape[3]; ++d) {
     double value = empty ? 0 : load(x, from_x + d * x.stride[3]);
-    // An empty state weighs nothing, whatever it holds.
+    // An empty state has weight 0, even if it holds NaN.
     if (weight > 0) value += weight * load(y, from_y + d * y.stride[3]);
     store(m.o, to + d * m.o.stride[3], value / sum);
   }

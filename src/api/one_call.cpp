@@ -16,9 +16,9 @@
 namespace falchion {
 namespace {
 
-/// The lengths of one packed operand: where the host can read them they are checked, for b was said by the caller, and
-/// nothing else would tell that it is not theirs. longest: theirs, where the caller left it to us; of lengths on the
-/// device a guess, which is all a GPU plan needs.
+/// The lengths of one packed operand. If the host can read them they are checked against the caller's b, which nothing
+/// else would verify. longest: the longest length, if the caller has not set it; for lengths on the device a guess,
+/// which suffices for a GPU plan.
 void look_at_lengths(const char* name, const std::int32_t* cu, std::int64_t b, std::int64_t total,
                      std::int64_t* longest, Check* check) {
   const bool unset = *longest == 0;
@@ -30,13 +30,13 @@ void look_at_lengths(const char* name, const std::int32_t* cu, std::int64_t b, s
   if (unset && check->ok()) *longest = longest_sequence(cu, b);
 }
 
-/// How many sequences there are the tensors of a packed problem do not say.
+/// The tensors of a packed problem do not have the number of sequences.
 bool has_b(const char* lengths, std::int64_t b, Check* check) {
   return check->require(b != 0, "b = 0, which is unset: packed lengths need the number of sequences; set b, ", lengths,
                         " has b + 1 entries");
 }
 
-/// What can only be said once b is known to be one, and the arrays to be there.
+/// Completes a packed problem once b and the arrays are known to be set.
 Status complete_packed(const Operands& x, Pass pass, Attention* a) {
   Check check;
   if (!has_b("cu_seqlens_q", a->b, &check)) return check.take();
@@ -116,7 +116,7 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   return with_plain_dtypes(a);
 }
 
-/// The extent of two axes that are one. An extent that no problem can have stays as it is, for validation to name.
+/// The extent of two merged axes. An invalid extent is kept, for validation to report.
 std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
   for (const std::int64_t extent : {outer, inner})
     if (extent < 0 || extent > kMaxSequence) return extent;

@@ -1,5 +1,5 @@
-// src/api/one_call.hpp: what the one-call forms share. Each thread keeps the plans it used last, and one workspace, for
-// each kind of problem.
+// src/api/one_call.hpp: common to the one-call forms. Each thread keeps its last plans, and one workspace, for each
+// kind of problem.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct FreeAligned {
   void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{tiles::kAlign}); }
 };
 
-/// What a plan was asked for. Equal requests have one plan.
+/// The key of a kept plan. Equal requests share a plan.
 template <class Problem>
 struct Request {
   Problem problem;
@@ -45,7 +45,7 @@ struct Request {
   }
 
  private:
-  /// All that a target has but its level. Where it gets another field, this does not compile.
+  /// All fields of a target except its level. If it gets another field, this does not compile.
   static auto fields(const Target& x) {
     const auto& [backend, threads, executor, sm, cpu_level, segments, device, trust_pointers] = x;
     static_cast<void>(cpu_level);
@@ -55,7 +55,7 @@ struct Request {
 
 template <class Problem>
 Request<Problem> request_for(const Problem& problem, Pass pass, const Target& target) {
-  // A level that the target names asks for the CPU too; one that the environment names does not.
+  // A level in the target requests the CPU too; one in the environment does not.
   const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
   const char* level = named ? target.cpu_level : cpu::level_from_environment();
   const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
@@ -66,7 +66,7 @@ Request<Problem> request_for(const Problem& problem, Pass pass, const Target& ta
 template <class Problem>
 class PlanCache {
  public:
-  /// The plan stays until eight others have been asked for.
+  /// The plan is kept until eight others have been requested.
   Status plan_for(Request<Problem> request, const PlanData** out) {
     for (const Kept& old : kept_) {
       if (old.plan == nullptr || !(old.request == request)) continue;
@@ -89,7 +89,7 @@ class PlanCache {
     return status;
   }
   bool busy() const { return busy_; }
-  /// Gives the workspace's memory back; the plans stay. Not while a run uses it.
+  /// Frees the workspace; the plans stay. Does nothing while a run uses it.
   void release_workspace() {
     if (!busy_) {
       workspace_.reset();
@@ -118,7 +118,7 @@ class PlanCache {
   bool busy_ = false;  // an executor may run other work on this thread while it waits, which may call us again
 };
 
-/// The workspace comes and goes in the stream's order, so that calls on other streams have their own.
+/// The workspace is allocated and freed in the stream's order, so that calls on other streams have their own.
 template <class Problem>
 Status run_once_on_gpu(const PlanData& plan, const OperandsOf<Problem>& operands, Stream stream, Known known) {
   void* workspace = nullptr;
@@ -131,28 +131,29 @@ Status run_once_on_gpu(const PlanData& plan, const OperandsOf<Problem>& operands
   return status;
 }
 
-/// Where a problem lies, and the operand that says so.
+/// The place of a problem, and the operand that decides it.
 struct Anchor {
   const char* name = "";
   const void* data = nullptr;
   cuda::Place place = cuda::Place::unknown;
 
-  /// What a run need not ask again. Where a thread had no CUDA context, its GPU's memory was that of another device.
+  /// The findings that a run need not query again. In a thread without a CUDA context, memory of its GPU had counted as
+  /// another device's.
   Known known() const {
     const bool stays = cuda::host_can_use(place) || place == cuda::Place::here;
     return stays ? Known{.data = data, .place = place} : Known{};
   }
 };
-/// Asks the operands in their order, lengths too, and takes the first that one side alone can use: ordinary memory is
-/// the host's, a GPU's is a GPU's. An empty tensor has no memory and says nothing. Where every operand is pinned or
-/// managed, both sides could use them: pinned memory is the host's, as it is for those who hand it out, and one managed
-/// operand makes the problem a GPU's.
+/// Goes over the operands in their order, including lengths, and takes the first that only one side can use: ordinary
+/// memory is the host's, a GPU's memory is the GPU's. An empty tensor has no memory and does not count. If every
+/// operand is pinned or managed, both sides could use them: then one managed operand makes the problem a GPU's, else it
+/// is the host's.
 Anchor anchor_of(const OperandList& list);
 
 inline bool both_can_use(cuda::Place place) { return place == cuda::Place::pinned || place == cuda::Place::managed; }
 
-/// The host, or what the operands say in a process that uses CUDA. Mostly the first of them says it, and the others are
-/// not listed, which takes 200 ns. A problem that means nothing is the host's, where planning refuses it.
+/// The host, or in a process that uses CUDA the place of the operands. Mostly the first of them decides it, and the
+/// others are not listed, which saves 200 ns. An invalid problem is the host's, where planning refuses it.
 template <class Problem>
 Anchor anchor_of(const Problem& problem, Pass pass, const OperandsOf<Problem>& operands) {
   if (!cuda::driver_is_loaded()) return {.name = "q", .place = cuda::Place::host};
@@ -165,7 +166,7 @@ Anchor anchor_of(const Problem& problem, Pass pass, const OperandsOf<Problem>& o
   return anchor_of(operands_of(problem, pass, operands));
 }
 
-/// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
+/// `best` stays where the operands are: a plan for the host cannot run on operands of a GPU.
 Status no_gpu_path(const Anchor& anchor, const PlanData& plan);
 
 template <class Problem>
@@ -174,8 +175,8 @@ PlanCache<Problem>& kept_plans() {
   return kept;
 }
 
-/// Plans, or finds the plan, and runs. `best` goes where the operands are. What lies in managed memory goes to the host
-/// where no GPU takes the problem. Lengths that a run on the host reads must be in their sequences (lengths.hpp).
+/// Plans, or finds the plan, and runs. `best` runs where the operands are. A problem in managed memory runs on the host
+/// if no GPU path accepts it. Lengths that a run on the host reads must be within their sequences (lengths.hpp).
 template <class Problem>
 Status run_once(const Problem& problem, Pass pass, const OperandsOf<Problem>& operands, Target target, Stream stream) {
   PlanCache<Problem>& kept = kept_plans<Problem>();

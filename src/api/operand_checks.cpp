@@ -59,7 +59,7 @@ void check_aligned(const char* name, const char* field, const void* data, std::i
 
 namespace {
 
-/// What its type and shape do not say: memory there (unless it is empty), aligned, strides that will do.
+/// Checks the memory of an operand: present (unless it is empty), aligned, with valid strides.
 void check_memory(const Operand& operand, Check* check) {
   const Tensor& x = *operand.x;
   if (is_empty(x)) return;
@@ -91,7 +91,7 @@ void check_array(const Array& array, const char* owner, Check* check) {
   check_aligned(array.name, "", array.data, array.element, check);
 }
 
-/// An output may be an input's very view where the list says so.
+/// An output may be the same view as an input if the list allows it.
 void check_overlaps(const Operand& out, const OperandList& list, Check* check) {
   for (const Operand& other : list.tensors()) {
     if (!other.wanted || &other == &out || (other.output && &other < &out)) continue;  // a pair of outputs once

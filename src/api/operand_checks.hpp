@@ -1,5 +1,4 @@
-// src/api/operand_checks.hpp: what is asked of one operand, whatever the operation: is it there, its type, its shape,
-// its strides.
+// src/api/operand_checks.hpp: the checks of one operand of any operation: presence, type, shape, strides.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +20,8 @@ inline void check_rows_without_sequence(const char* name, bool packed, std::int6
                  " with b = 0: b is the number of packed sequences, and was not set");
 }
 
-/// Is the operand given? Everybody who asks that asks here. An empty tensor may have no memory, so the shape and the
-/// strides count as well: only a tensor of zeroes is absent.
+/// Whether the operand is given; the only place that decides it. An empty tensor may have no memory, so the shape and
+/// the strides count as well: only a tensor of zeroes is absent.
 inline bool is_given(const Tensor& x) {
   std::int64_t any = 0;  // without a branch: a one-call form asks thirty times, which took 250 ns by comparisons
   for (std::size_t axis = 0; axis < 4; ++axis) any |= x.shape[axis] | x.stride[axis];

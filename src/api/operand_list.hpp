@@ -1,6 +1,5 @@
-// src/api/operand_list.hpp: the operands of one run, by name. Each operation says once what its operands are
-// (operands_of); whether they are the problem's, whether an output overlaps anything and where they lie is then asked
-// of the list.
+// src/api/operand_list.hpp: the operands of one run, by name. Each operation lists its operands once (operands_of); the
+// checks of shapes, overlaps and places then walk over the list.
 #pragma once
 
 #include <array>
@@ -18,14 +17,14 @@ using Shape = std::array<std::int64_t, 4>;
 
 inline constexpr std::int64_t kAnyExtent = -1;  // an extent that is the caller's to say
 
-/// A tensor: what the problem says of it, and what was given.
+/// A tensor: what the problem requires, and what was given.
 struct Operand {
   const char* name;
   const char* flag = "";  // what to set when it is given and not wanted: "Attention::lse"
   const Tensor* x;
   DType dtype = DType::f32;
   Shape shape{};
-  bool wanted = true;  // has the problem such an operand?
+  bool wanted = true;  // whether the problem has such an operand
   bool output = false;
   std::size_t broadcast = 0;                // along how many of the first axes an extent may be 1 instead
   bool contiguous = false;                  // the last axis has stride 1
@@ -38,8 +37,8 @@ struct Operand {
 struct Array {
   const char* name;
   const char* flag;      // the problem's field that asks for it: "packed"
-  bool wanted = true;    // has the problem such an array?
-  bool required = true;  // where it is wanted, may it not be null?
+  bool wanted = true;    // whether the problem has such an array
+  bool required = true;  // whether it must not be null if wanted
   const void* data;
   std::int64_t length;   // elements
   std::int64_t element;  // bytes of one
@@ -77,10 +76,10 @@ OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearO
 OperandList operands_of(const Gemm& problem, Pass pass, const GemmOperands& x);
 OperandList operands_of(const Norm& problem, Pass pass, const NormOperands& x);
 
-/// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
-/// do? Reads no element.
+/// Checks that each operand is given if and only if it is wanted, with its type and shape, aligned to its elements,
+/// with valid strides. Reads no element.
 void check_operands(const OperandList& list, Check* check);
-/// Does no output share a byte with another operand? Asked only of operands that check_operands() has passed.
+/// Checks that no output shares a byte with another operand. Only for operands that check_operands() has accepted.
 void check_overlaps(const OperandList& list, Check* check);
 
 }  // namespace falchion

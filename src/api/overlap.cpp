@@ -1,6 +1,6 @@
-// src/api/overlap.cpp: "do two views share a byte?" is: is there an index of each whose addresses differ by less than
-// an element? A sum of at most eight bounded terms must fall into an interval. Taking the largest stride first, what
-// the smaller ones can still add bounds its index to two or three values in a layout whose axes nest.
+// src/api/overlap.cpp: two views share a byte if there is an index of each whose addresses differ by less than an
+// element, that is, if a sum of at most eight bounded terms falls into an interval. The search takes the largest stride
+// first: the reach of the smaller ones bounds its index to two or three values in a layout whose axes nest.
 #include "api/overlap.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Term {
   std::int64_t reach() const { return stride * last; }
 };
 
-/// Is some sum of the terms in [low, high]? Terms sorted by falling stride; rest = the reach of them all.
+/// Whether some sum of the terms is in [low, high]. The terms are sorted by falling stride; rest is the reach of all.
 struct Search {
   std::array<Term, 8> terms{};
   int count = 0;
@@ -121,7 +121,7 @@ bool same_view(const Tensor& a, const Tensor& b) {
 
 bool aliases_itself(const Tensor& x) {
   if (is_empty(x)) return false;
-  // Two elements that meet differ by +-steps along the axes. Let `axis` be the first that differs, by at least +1.
+  // Two elements at one address differ by +-steps along the axes. Let `axis` be the first that differs, by at least +1.
   for (std::size_t axis = 0; axis < 4; ++axis) {
     if (x.shape[axis] < 2) continue;
     Search search;

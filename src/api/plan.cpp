@@ -1,4 +1,4 @@
-// src/api/plan.cpp: Plan::make asks validate and the planner, Plan::run hands over to the operation.
+// src/api/plan.cpp: Plan::make validates and plans, Plan::run calls the operation's run.
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace falchion {
 namespace {
 
-/// The question is in the plan even where the answer is a refusal: explain() tells what was asked.
+/// The plan has the problem even if it is refused: explain() prints it.
 template <class Problem>
 Status plan_for(const Problem& asked, Pass pass, const Target& target, PlanData* out, bool any_build = false) {
   const Problem problem = with_plain_dtypes(asked);
@@ -30,8 +30,8 @@ std::string explain_problem(const Problem& problem, Pass pass, const Target& tar
   PlanData plan;
   const Status made = plan_for(problem, pass, target, &plan);
   if (made) return explain(plan, format);
-  // Asked about a GPU that this machine has not, or this build has no kernels for: what would run is known all the
-  // same.
+  // For a GPU that this machine does not have, or that this build has no kernels for, explain() still shows what would
+  // run.
   const bool about_a_gpu = names_gpu(target) || is_gpu(target.backend);
   if (made.code == Code::invalid || !about_a_gpu) return explain_refusal(plan, made, format);
   const Status refusal = plan_for(problem, pass, target, &plan, true);

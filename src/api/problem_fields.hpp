@@ -40,7 +40,7 @@ inline std::string write(const std::vector<T>& list) {
 }
 
 // --- The fields ----------------------------------------------------------------------------------------------------
-/// What a line says besides a field of attention's problem, behind it: what a run brings, and of which numbers.
+/// The line's other keys after a field of attention's problem: operands of a run, and how their numbers are drawn.
 template <class Any, class F>
 void beside(Any& p, std::string_view key, const F& f) {
   if (key == "dropout") {

@@ -1,4 +1,4 @@
-// src/api/problem_line.cpp: writes a problem as a line, and says how the memory of an operand lies.
+// src/api/problem_line.cpp: writes a problem as a line, with the memory layout of its operands.
 #include "api/problem_line.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr CommandOperation kOperations[] = {
 
 bool has(unsigned axes, std::size_t axis) { return (axes >> axis & 1U) != 0; }
 
-/// Puts pad and gap where strides need them, which go up along x->order from the innermost axis on. What it makes of
-/// strides that no pad and gap can give is wrong, and the caller finds that.
+/// Sets pad and gap from the strides, which increase along x->order from the innermost axis on. For strides that no pad
+/// and gap can give the result is wrong; the caller checks that.
 void set_gaps(const Tensor& t, Storage* x) {
   std::int64_t step = 1;
   for (std::size_t n = 4; n-- > 0;) {

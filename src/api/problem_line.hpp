@@ -13,11 +13,11 @@
 
 namespace falchion::line {
 
-/// A storm's random numbers depend on this value. So a new operation goes to the end, and old seeds keep their
+/// A storm's random numbers depend on this value. So new operations are added at the end, and old seeds keep their
 /// problems.
 enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm };
 
-/// Which of the library's descriptions of a problem an operation takes: Attention, LinearAttention, Gemm or Norm.
+/// The library's struct for the problem of an operation: Attention, LinearAttention, Gemm or Norm.
 enum class Kind : std::uint8_t { attention, linear, gemm, norm };
 
 struct CommandOperation {
@@ -35,7 +35,7 @@ const CommandOperation& entry_of(Op op);
 inline const char* name(Op op) { return entry_of(op).name; }
 inline Kind kind_of(Op op) { return entry_of(op).kind; }
 inline Pass pass_of(Op op) { return entry_of(op).pass; }
-/// How the memory of an operand lies. Its text is "dense" or names what is special, such as "0213+pad3+start1".
+/// The memory layout of an operand. Its text is "dense" or lists the deviations, such as "0213+pad3+start1".
 struct Storage {
   std::string order = "0123";  // the axes from the outermost to the innermost
   std::int64_t pad = 0;        // spare elements behind each run of the innermost axis
@@ -53,7 +53,7 @@ struct Broadcast {
   bool operator==(const Broadcast&) const = default;
 };
 
-/// What kind of numbers the operands hold.
+/// How the operands' numbers are drawn.
 struct Data {
   std::uint64_t seed = 1;
   float q = 1, k = 1, v = 1;     // factors of normal numbers
@@ -86,7 +86,7 @@ auto& batch_of(Description& a) {
 /// One number for each sequence.
 using Lengths = std::vector<std::int64_t>;
 std::int64_t sum(const Lengths& list);
-/// Makes the list as long as b says where it is wanted, and empty where it is not.
+/// Resizes the list to b entries if it is wanted, else to none.
 void resize(Lengths* list, bool wanted, std::int64_t b);
 
 struct Problem {
@@ -161,12 +161,12 @@ struct Strides {
   std::int64_t count = 0;  // elements of its memory
 };
 Strides strides_of(const Storage& storage, const std::array<std::int64_t, 4>& shape);
-/// The simplest Storage that has these strides wherever they count, and starts so many bytes past a multiple of 16.
-/// False where there is none.
+/// The simplest Storage with these strides (on axes longer than 1) and the same start relative to a multiple of 16
+/// bytes. False if there is none.
 bool storage_of(const Tensor& x, Storage* out);
 
 std::string to_text(const Storage& storage);
-/// Without what has its default.
+/// Fields with their default are left out.
 std::string to_text(const Problem& problem);
 
 }  // namespace falchion::line

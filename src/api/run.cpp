@@ -1,4 +1,4 @@
-// src/api/run.cpp: what every run checks, and in which order, whatever the operation.
+// src/api/run.cpp: the checks of every run, in the same order for all operations.
 #include "api/run.hpp"
 
 #include <cstdint>
@@ -23,7 +23,7 @@ Status unknown_place(const char* name, std::string_view asks) {
 
 namespace {
 
-/// Is it there, large enough, aligned?
+/// Checks that it is present, large enough and aligned.
 Status check_workspace(const PlanData& plan, const Workspace& workspace) {
   if (plan.workspace == 0) return {};
   if (workspace.data == nullptr)
@@ -36,8 +36,8 @@ Status check_workspace(const PlanData& plan, const Workspace& workspace) {
                                 ": it must be aligned to ", tiles::kAlign, " bytes")};
 }
 
-/// Is the current device, which the run has made current, one that was planned for, and has nothing broken its context
-/// as far as is known?
+/// Checks that the current device (set by the run) is one that was planned for, and that its context is not known to be
+/// broken.
 Status check_device(const PlanData& plan) {
   if (Status status = cuda::broken_context(); !status) return status;
   if (plan.gpu.ordinal >= 0) return cuda::make_context();
@@ -65,8 +65,8 @@ Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
                               " cannot read it: plan for that GPU, or copy the operands to host memory")};
 }
 
-/// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
-/// for each pointer (some 0.2 us), for plans of the host too. The workspace is asked too.
+/// Checks that the plan's backend can use each of them, and the workspace, at its place. In a process that uses CUDA
+/// this queries its driver for each pointer (some 0.2 us), for plans of the host too.
 Status check_places(const PlanData& plan, const OperandList& list, const Workspace& workspace, const Known& known) {
   const bool gpu = is_gpu(plan.backend);
   if (plan.target.trust_pointers || (!gpu && !cuda::driver_is_loaded())) return {};
@@ -85,8 +85,8 @@ Status check_places(const PlanData& plan, const OperandList& list, const Workspa
   return check("workspace", asks_workspace ? workspace.data : nullptr);
 }
 
-/// "" where its rows begin at multiples of 16 bytes and have no gaps between their elements and, where the kernel loads
-/// with TMA, TMA can follow its strides.
+/// "" if its rows begin at multiples of 16 bytes and have no gaps between their elements and, for a kernel that loads
+/// with TMA, TMA accepts its strides.
 std::string why_not_aligned(const char* name, const Tensor& x, bool with_tma) {
   if (x.shape[3] > 1 && x.stride[3] != 1)  // grad_o may have any
     return text(name, ".stride[3] = ", x.stride[3], ": the last axis is not contiguous");
@@ -110,7 +110,7 @@ std::string why_not_aligned(const char* name, const Tensor& x, bool with_tma) {
 }
 
 /// Why the operands need a variant for unaligned ones, which this build does not have: the first tensor whose rows do
-/// not begin at multiples of 16 bytes, or that TMA cannot follow, with the number that says so.
+/// not begin at multiples of 16 bytes, or that TMA cannot load, with the offending number.
 Status no_variant_for(const PlanData& plan, const OperandList& list) {
   std::string why;
   for (const Operand& operand : list.tensors()) {

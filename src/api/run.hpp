@@ -1,4 +1,4 @@
-// src/api/run.hpp: what Plan::make and Plan::run do, whatever the operation.
+// src/api/run.hpp: Plan::make and Plan::run for all operations.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace falchion {
 
-/// What the caller lends a run.
+/// The caller's workspace for a run.
 struct Workspace {
   void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// What a one-call form has found out before it runs its plan, so that the run need not ask again.
+/// Findings of a one-call form before it runs its plan, so that the run need not query them again.
 struct Known {
   const void* data = nullptr;          // an operand's,
   cuda::Place place{};                 // and where that lies
@@ -26,19 +26,19 @@ struct Known {
   bool workspace_is_in_place = false;  // it is the library's own
 };
 
-/// Validates the question and answers it. Nothing is written to *plan on refusal.
+/// Validates the problem and plans it. Nothing is written to *plan on refusal.
 template <class Problem>
 Status make_plan(const Problem& problem, Pass pass, const Target& target, std::shared_ptr<const PlanData>* plan);
 
-/// Validates the operands and hands them over with the plan. A plan of another kind of problem is refused. Never
-/// throws.
+/// Validates the operands and runs the plan on them. A plan of another kind of problem is refused. Never throws.
 template <class Problem>
 Status run(const PlanData& plan, const OperandsOf<Problem>& operands, const Workspace& workspace, Stream stream,
            const Known& known = {}) noexcept;
 
-/// Of an empty tensor nothing is read.
+/// Null for an empty tensor, which is never read.
 const void* data_of(const Tensor& x);
-/// The answer where CUDA's driver was asked for the place of an operand and failed: that is no fault of the operand.
+/// The status when CUDA's driver failed to report the place of an operand: a device error, since the operand may be
+/// valid.
 Status unknown_place(const char* name, std::string_view asks);
 
 }  // namespace falchion

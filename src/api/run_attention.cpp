@@ -19,7 +19,8 @@ bool nothing_to_do(const PlanData& plan, const Operands& x) {
   return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.attention().problem.b == 0;
 }
 
-/// Why packed rows find no place in the workspace, of a build without the variant that needs none for them.
+/// Why there are more packed rows than the workspace holds, for a build without the variant that needs no workspace for
+/// them.
 Status why_too_many_rows(const PlanData& plan, const Operands& x) {
   const Attention& a = plan.attention().problem;
   const bool of_q = x.q.shape[1] > a.b * a.s_q;

@@ -16,8 +16,8 @@
 namespace falchion {
 namespace {
 
-/// Whatever is empty, there may be gradients of something else to write, which are 0: of k and v without queries, of a
-/// bias or slopes that all of an empty batch share.
+/// Even with empty operands there may be gradients to write, which are 0: of k and v without queries, of a bias or
+/// slopes that an empty batch shares.
 bool nothing_to_do(const PlanData&, const Operands&) { return false; }
 
 /// The workspace holds b * s_q packed rows of queries. Single sequences may be longer than s_q, all of them together

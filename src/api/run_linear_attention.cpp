@@ -58,7 +58,7 @@ void run_backward_on_ref(const PlanData& plan, const LinearOperands& x, void* wo
   ref::linear_attention_backward(plan.linear().problem, x, workspace);
 }
 
-/// Both passes are planned, told of and run by the same functions, which ask the plan for its pass.
+/// Both passes are planned, explained and run by the same functions, which read the pass from the plan.
 constexpr OperationOf<LinearAttention> entry(const char* name, Pass pass,
                                              decltype(OperationOf<LinearAttention>::run_on_ref) run_on_ref) {
   return {{.name = name,

@@ -1,4 +1,4 @@
-// src/api/sizes.hpp: the limits of every problem's sizes, and the texts of who is over them.
+// src/api/sizes.hpp: the limits of every problem's sizes, and the messages for sizes over them.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ void check_dtypes(const Problem& a, Check* check) {
   check->supported(built, "dtype = ", a.dtype, " is not built yet; nearest: f16, bf16");
 }
 
-/// The problem with the types of its operands in one form: a type that would be taken anyway is as_q.
+/// The problem with the types of its operands in normal form: a type that equals the default is as_q.
 inline Gemm with_plain_dtypes(Gemm a) {
   const DType of_d = a.dtype_d == DType::as_q ? a.dtype : a.dtype_d;
   if (a.dtype_c == of_d) a.dtype_c = DType::as_q;

@@ -1,6 +1,6 @@
-// src/api/trace.hpp: what FALCHION_TRACE and FALCHION_TRACE_DUMP ask for: a line on stderr for each plan and each run,
-// with its time and the command that repeats it; NVTX ranges; the operands of the last run in a file. This is the one
-// place where the library prints, and only where the variables are set. docs/trace.md is for users.
+// src/api/trace.hpp: FALCHION_TRACE and FALCHION_TRACE_DUMP: a line on stderr for each plan and each run, with its time
+// and the command that repeats it; NVTX ranges; the operands of the last run in a file. This is the one place where the
+// library prints, and only if the variables are set. docs/trace.md is for users.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace falchion::trace {
 
-/// What the environment asks for. It is read once, when a plan is first made or run.
+/// The requests in the environment. It is read once, when a plan is first made or run.
 struct Wanted {
   bool lines = false, ranges = false;
   const char* dump = nullptr;
@@ -21,7 +21,7 @@ struct Wanted {
 };
 const Wanted& wanted() noexcept;
 
-/// An NVTX range as long as it lives, where a tool listens and this build has the header.
+/// An NVTX range for its lifetime, if a tool listens and this build has the header.
 class Range {
  public:
   explicit Range(const std::string& name) noexcept;
@@ -35,10 +35,11 @@ inline double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// The problem of a plan: what can be told without operands. Where it has lengths, each sequence has the longest ones.
+/// The problem of a plan, as far as it is known without operands. If it has lengths, each sequence has the longest
+/// ones.
 line::Problem problem_of(const PlanData& plan);
-/// The problem of a run, with its lengths and with how the operands lie. Lengths on a device are read only where
-/// `from_device` is set. *note says what is not as it was.
+/// The problem of a run, with its lengths and with the layouts of its operands. Lengths on a device are read only if
+/// `from_device` is set. *note lists what differs from the run.
 template <class Operands_>
 line::Problem problem_of(const PlanData& plan, const Operands_& x, const OperandList& list, bool from_device,
                          std::string* note);

@@ -1,5 +1,5 @@
-// src/api/trace_dump.cpp: what a run reads, in a .safetensors file: each tensor in C order under the operand's name,
-// and the problem's line as metadata. `falchion run --dump FILE` runs it again.
+// src/api/trace_dump.cpp: writes the inputs of a run into a .safetensors file: each tensor in C order under the
+// operand's name, and the problem's line as metadata. `falchion run --dump FILE` runs it again.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -29,8 +29,8 @@ const char* type_name(DType x) {
   }
 }
 
-/// The elements of a tensor in C order. Those of a device come over in one copy of all the memory between the first and
-/// the last of them.
+/// The elements of a tensor in C order. From a device they come in one copy of all the memory between the first and the
+/// last of them.
 std::vector<std::byte> elements_of(const Tensor& x) {
   if (is_empty(x) || x.data == nullptr) return {};
   const std::int64_t size = size_of(x.dtype);
@@ -59,7 +59,7 @@ std::vector<std::byte> elements_of(const Tensor& x) {
   return out;
 }
 
-/// An output is read where gradients are added to what is there.
+/// An output is read if gradients are accumulated into it.
 bool is_read(const PlanData& plan, const Operand& operand) {
   const bool adds = plan.is<AttentionPlan>() && plan.attention().problem.grads == Grads::accumulate;
   return !operand.output || adds;
@@ -82,7 +82,7 @@ std::string header_of(const Json& metadata, const std::vector<const Operand*>& r
   return out;
 }
 
-/// First under another name, so that a run that is killed leaves the file of the one before it.
+/// First under another name, so that a killed run leaves the file of the previous one.
 bool write(const std::string& path, const std::string& header, const std::vector<std::vector<std::byte>>& bytes) {
   const std::string part = path + ".part";
   struct Close {

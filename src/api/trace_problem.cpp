@@ -33,7 +33,7 @@ unsigned ones_of(const Tensor& x, std::size_t axes) {
   return out;
 }
 
-/// Every sequence as long as the longest. With b = 0, where the operands say how many there are, none.
+/// Sets every sequence to the longest length. With b = 0, to be set from the operands, none.
 void set_longest(Problem* p) {
   const auto fill = [&](bool wanted, std::int64_t n, line::Lengths* list) {
     line::resize(list, wanted, p->b());
@@ -48,8 +48,8 @@ void set_longest(Problem* p) {
 #include "base/fields.def"
 }
 
-/// Takes the lengths of a run. Those that lie on a device are read only for a dump, which waits for the device anyway;
-/// else those of set_longest() stay, cut to the rows that there are.
+/// Reads the lengths of a run. Those on a device are read only for a dump, which waits for the device anyway; otherwise
+/// those of set_longest() stay, clamped to the existing rows.
 class LengthReader {
  public:
   LengthReader(std::int64_t b, bool from_device, std::string* note) : b_(b), from_device_(from_device), note_(note) {}

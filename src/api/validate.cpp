@@ -1,4 +1,4 @@
-// src/api/validate.cpp: what a problem and a target must be. Tensors: validate_operands.cpp.
+// src/api/validate.cpp: validates a problem and a target. Tensors: validate_operands.cpp.
 #include "api/validate.hpp"
 
 #include <cmath>

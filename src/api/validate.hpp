@@ -6,7 +6,7 @@
 
 namespace falchion {
 
-/// Is this a problem that means something (else invalid), and one that any backend could have (else unsupported)?
+/// Whether the problem is meaningful (else invalid), and within what any backend could have (else unsupported).
 Status validate_problem(const Attention& problem, Pass pass);
 Status validate_problem(const LinearAttention& problem, Pass pass);
 Status validate_problem(const Gemm& problem, Pass pass);
@@ -21,9 +21,9 @@ inline Pass pass_of(const auto&) { return Pass::forward; }  // of a problem that
 /// Backend, thread count, executor, architecture.
 Status validate_target(const Target& target);
 
-/// Are these the tensors of that problem: the flags' operands and no others, shapes, dtypes, strides, alignment, and
-/// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses. list: operands_of() of them,
-/// where the caller has it already.
+/// Whether these are the tensors of that problem: the flags' operands and no others, shapes, dtypes, strides,
+/// alignment, and outputs without overlaps. Reads no element. Allocates nothing unless it refuses. list: operands_of()
+/// of them, if the caller has it already.
 Status validate_operands(const Attention& problem, const Operands& operands, const OperandList& list);
 Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
 Status validate_operands(const Gemm& problem, const GemmOperands& operands, const OperandList& list);

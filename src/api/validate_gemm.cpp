@@ -1,4 +1,4 @@
-// src/api/validate_gemm.cpp: what a GEMM must be, and whether tensors are those of it.
+// src/api/validate_gemm.cpp: validates a GEMM, and its tensors.
 #include <cmath>
 #include <cstdint>
 
@@ -15,7 +15,7 @@ constexpr std::int64_t kMaxExtent = kMaxSequence;  // m, n and k: an index is ro
 constexpr std::int64_t kMostK = ((std::int64_t{1} << 31) - 1) >> 14;  // of i8: products are up to 2^14, sums are i32
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;          // of d: no tensor reaches further
 
-/// What d and c may be where a has 8 bits.
+/// The types of d and c if a has 8 bits.
 void check_results_of_8bit(const Gemm& g, Check* check) {
   const DType d = g.dtype_d;
   const bool sums = g.dtype == DType::i8 && d == DType::i32;
@@ -51,7 +51,8 @@ void check_gemm_dtypes(const Gemm& g, Check* check) {
   check_result("dtype_c", g.dtype_c);
 }
 
-/// What only 8-bit types have: scales; sums of i8, which must not overflow; and d in i32, which is these sums alone.
+/// The features of 8-bit types only: scales; sums of i8, which must not overflow; and d in i32, which is these sums
+/// alone.
 void check_8bit(const Gemm& g, Check* check) {
   check->require(g.scaling <= Scaling::row_col, "scaling = ", static_cast<int>(g.scaling), " is no Scaling");
   check->supported(g.scaling == Scaling::none || is_8bit(g.dtype), "scaling = ", name(g.scaling),
@@ -65,7 +66,7 @@ void check_8bit(const Gemm& g, Check* check) {
                    "activation or residual; nearest: dtype_d = f32");
 }
 
-/// The type of a bias is the caller's to say: f32, or that of a, or of d where a has 8 bits.
+/// The caller chooses the type of a bias: f32, or that of a, or of d if a has 8 bits.
 DType dtype_of_bias(const Gemm& g, const Tensor& x) {
   return x.dtype == DType::f32 ? DType::f32 : is_8bit(g.dtype) ? dtype_of_d(g) : g.dtype;
 }

@@ -1,4 +1,4 @@
-// src/api/validate_linear.cpp: what a problem of linear attention must be, and whether tensors are those of it.
+// src/api/validate_linear.cpp: validates a problem of linear attention, and its tensors.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -45,7 +45,7 @@ struct LinearList {
     list.add(
         {.name = name, .x = &x, .dtype = a.dtype, .shape = shape, .output = output, .contiguous = true, .moved = true});
   }
-  /// What is there when the problem says so: f32. in_place: the input that this output may be.
+  /// Optional operands: f32. in_place: the input whose memory this output may use.
   void maybe(bool output, const char* name, const char* flag, const Tensor& x, bool wanted, const Shape& shape,
              const Tensor* in_place = nullptr) {
     list.add({.name = name,

@@ -1,4 +1,4 @@
-// src/api/validate_norm.cpp: what a norm must be, and whether tensors are those of it.
+// src/api/validate_norm.cpp: validates a norm, and its tensors.
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -28,10 +28,10 @@ void check_norm_dtypes(const Norm& n, Check* check) {
   }
 }
 
-/// The type of weight and bias is the caller's to say.
+/// The caller chooses the type of weight and bias.
 DType own_dtype(const Tensor& x) { return is_built(x.dtype) ? x.dtype : DType::f32; }
 
-/// Do the first three extents of x make the problem's rows? In double, because an extent may be anything.
+/// Whether the product of the first three extents of x is the problem's rows. In double, because an extent may be huge.
 bool makes_rows(const Shape& x, std::int64_t rows) {
   return static_cast<double>(x[0]) * static_cast<double>(x[1]) * static_cast<double>(x[2]) == static_cast<double>(rows);
 }

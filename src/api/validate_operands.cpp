@@ -1,5 +1,4 @@
-// src/api/validate_operands.cpp: what the operands of attention are, and whether these are the problem's. Plan::run
-// asks it at every run.
+// src/api/validate_operands.cpp: lists the operands of attention, and validates them. Plan::run calls it at every run.
 #include <cstdint>
 
 #include "api/operand_checks.hpp"
