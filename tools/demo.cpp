@@ -41,7 +41,7 @@ struct Row {
 };
 
 /// Finds the sample where it was installed with the command (bin/falchion, share/falchion), or beside the sources: in
-/// this folder and those above it, then in those above the command.
+/// this folder and its parents, then in the parents of the command.
 std::string find_sample(const std::string& given) {
   if (!given.empty()) return given;
   const fs::path name = "examples/smollm2/smollm2_qkv.safetensors";

@@ -1,4 +1,4 @@
-// tools/explain.cpp: `falchion explain` says what a plan would be and why, also for a machine that is not here.
+// tools/explain.cpp: `falchion explain` prints what a plan would be and why, also for a machine that is not present.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ struct Options {
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false, check = false;
 };
 
-/// The machines that --target names. For a GPU it is the architecture, or a device that has it, and the plan takes the
-/// best path that runs there.
+/// The machines of --target. For a GPU this is the architecture, or a device that has it, and the plan takes the best
+/// path that runs there.
 struct Machine {
   const char* name;
   Backend backend;
@@ -59,7 +59,7 @@ Target target_of(const Options& options) {
   return target;
 }
 
-/// Refuses options that the answer would not depend on.
+/// Refuses options that the answer does not depend on.
 void check_use(const Options& options, const Given& given) {
   options.features.refuse_files();
   const Kind kind = kind_of(parse_op(options.op));
@@ -96,7 +96,7 @@ void check_use(const Options& options, const Given& given) {
     given.refuse({"--backend"}, fmt::format("--target {} says where; leave one of them out", options.target));
 }
 
-/// What explain() says of one problem, and whether a path computes it: here, or where --target names a machine, there.
+/// The text of explain() for one problem, and whether a path computes it: here, or on the machine of --target.
 struct Story {
   std::string text;
   bool computed = false;
@@ -109,7 +109,7 @@ Story story_of(const Options& options, const Make& make, const Explain& explain)
   const Status status = make(&plan);
   if (status.code == Code::invalid) require(status);
   Story out{explain(options.as_json ? Format::json : Format::text), static_cast<bool>(status)};
-  // On a machine that is not here a plan cannot be made, but its decision is told.
+  // For a machine that is not present no plan can be made, but explain() gives its decision.
   if (!options.target.empty()) out.computed = explain(Format::json).find("\"decision\":") != std::string::npos;
   return out;
 }

@@ -38,7 +38,7 @@ std::string gpu_text(const cuda::Device& gpu) {
                      format_bytes(static_cast<double>(gpu.l2)));
 }
 
-/// A product has no head dim, and a norm none either.
+/// Neither a GEMM nor a norm has a head dim.
 std::string head_dims(const Variant& v) {
   return v.d > 0 ? fmt::format("up to {}", v.d) : v.is("gemm") || v.is("norm") ? "" : "1 to 256";
 }
@@ -63,7 +63,7 @@ Json facts() {
                        {"variants", Json::array(built)}});
 }
 
-/// Quantised products are GEMMs alone.
+/// Only GEMMs have quantised types.
 std::string ref_types(Kind kind) { return kind == Kind::gemm ? "f32 f16 bf16 e4m3 i8" : "f32 f16 bf16"; }
 std::string ref_head_dims(Kind kind) { return kind == Kind::attention || kind == Kind::linear ? "1 to 256" : ""; }
 

@@ -1,5 +1,4 @@
-// tools/main_demo.cpp: the command as `./dev demo` builds it: with the subcommands that need no more than the demo
-// does.
+// tools/main_demo.cpp: the command as `./dev demo` builds it: with the subcommands whose sources the demo needs anyway.
 #include "command/start.hpp"
 
 namespace falchion::tools {

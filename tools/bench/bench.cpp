@@ -39,8 +39,7 @@ std::vector<std::string> level_list(const std::string& text) {
   return out;
 }
 
-/// The limits of the CPU and of the GPU, with which results are compared. Each is
-/// measured when a plan first runs there.
+/// The limits of the CPU and of the GPU that results are compared with. Each is measured when a plan first runs there.
 struct Limits {
   int threads;
   std::optional<Peaks> cpu;
@@ -49,8 +48,8 @@ struct Limits {
 
 template <class AnyOperands>
 void measure_on_cpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
-  // The peak is that of all threads that are allowed. Where the plan takes fewer for a
-  // small problem, the others' share is unused.
+  // The peak is that of all allowed threads. If the plan uses fewer for a small problem, the share of the others is
+  // unused.
   if (!limits->cpu) limits->cpu.emplace(limits->threads);
   Peaks& peaks = *limits->cpu;
   peaks.need(result->unit);
@@ -79,7 +78,7 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
     result->hold_against(limits->gpu->nominal(dtype), "nominal peak", limits->gpu->copy, "copy");
 }
 
-/// All that does not depend on the operation.
+/// Measures a plan; independent of the operation.
 template <class AnyOperands>
 void measure_runs(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
                   Limits* limits) {
@@ -170,7 +169,7 @@ void measure(const Norm& problem, const BenchOptions& options, const Target& tar
   require_numbers(instance.y.view, *result);
 }
 
-/// Of a result on the CPU, when all is measured.
+/// Compares a CPU result with the limits, after all measurements.
 void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
   const double flops = peaks.flops(r->unit);
   double dram = r->dram_beside;  // for decode; in a warm run its bytes do not come from DRAM

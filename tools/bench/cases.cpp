@@ -71,7 +71,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   }
 }
 
-/// What is measured on the CPU when no size is named: prefill in each type, full and causal.
+/// The problems on the CPU if no size is given: prefill in each type, full and causal.
 std::vector<Attention> usual_cpu_prefill(const std::vector<std::string>& dtypes) {
   SizeOptions prefill;
   prefill.dtype = dtypes;
@@ -134,7 +134,7 @@ std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes, b
   return out;
 }
 
-/// Whether this runs on a GPU, as far as the options say.
+/// Whether this runs on a GPU, as far as the options determine it.
 bool wants_gpu(const TargetOptions& where) {
   const Backend backend = parse_backend(where.backend);
   if (backend == Backend::best) return where.level.empty() && !usable_gpu_paths(DType::bf16).empty();
@@ -166,7 +166,7 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
   return out;
 }
 
-/// The sizes with the features that were asked for.
+/// The sizes with the requested features.
 Attention with_features(const BenchOptions& options, const Attention& sizes) {
   Attention a = sizes;
   options.features.apply(&a);
@@ -190,9 +190,9 @@ BenchProblem linear_problem(const BenchOptions& options, Op op, const Attention&
   return {op, options.linear.problem(sizes, pass_of(op), options.features.numbers.score.scale)};
 }
 
-/// What the benchmark knows of a kind of problem. The passes of softmax attention are two kinds here.
+/// The functions for one kind of problem. The passes of softmax attention are two kinds here.
 struct BenchKind {
-  /// The sizes that are measured when none is named.
+  /// The sizes that are measured if none is given.
   std::vector<Attention> (*usual)(const std::vector<std::string>& dtypes, bool gpu);
   BenchProblem (*problem)(const BenchOptions& options, Op op, const Attention& sizes);
 };
@@ -205,7 +205,7 @@ const BenchKind& bench_kind(Op op) {
   return pass_of(op) == Pass::forward ? kAttention : kBackward;
 }
 
-/// GEMMs have sizes of their own: squares and decode where none is named.
+/// GEMMs have their own sizes: squares and decode if none is given.
 void add_gemms(const BenchOptions& options, const std::vector<std::string>& dtypes, std::vector<BenchProblem>* out) {
   GemmOptions gemm = options.gemm;
   const auto add = [&] {
@@ -221,7 +221,7 @@ void add_gemms(const BenchOptions& options, const std::vector<std::string>& dtyp
   add();
 }
 
-/// Norms have rows of d. Where neither is named: those of a hidden layer, for many tokens and for few.
+/// Norms have rows of d. If neither is given: those of a hidden layer, for many tokens and for few.
 void add_norms(const BenchOptions& options, const std::vector<std::string>& dtypes, std::vector<BenchProblem>* out) {
   NormOptions norm = options.norm;
   const auto add = [&](const std::vector<std::int64_t>& d) {

@@ -1,4 +1,4 @@
-// tools/bench/cases.hpp: what `falchion bench` is asked for, and the problems that come of it.
+// tools/bench/cases.hpp: the options of `falchion bench`, and its problems.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct BenchOptions {
   void add_to(Command& command);
 };
 
-/// For each operation, every combination of the sizes that are named, or a usual list if none is. Throws UsageError for
+/// For each operation, every combination of the given sizes, or a usual list if none is given. Throws UsageError for
 /// options that no requested operation has.
 std::vector<BenchProblem> bench_problems(const BenchOptions& options);
 

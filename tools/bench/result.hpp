@@ -42,14 +42,14 @@ struct BenchResult {
   double limit = 0;  // flop/s, or bytes/s if by_bytes; 0: there is none
   std::string limit_name;
 
-  /// A rate of 0 means that it is not known, and then it is no roof.
+  /// A rate of 0 is unknown and no roof.
   void hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
                     const std::string& memory_name);
   double share() const { return limit > 0 ? (by_bytes ? bytes : flops) / time.median() / limit : 0; }
 };
 
 /// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second
-/// and share_of_limit. The single runs are left out: nobody reads them, and they are nine tenths of a file.
+/// and share_of_limit. Single runs are left out: they would be nine tenths of the file.
 Json benchmark_json(const std::vector<BenchResult>& results);
 
 }  // namespace falchion::tools

@@ -13,14 +13,14 @@
 namespace falchion::tools {
 namespace {
 
-// The type of an option shows the values that it may have, and completion reads them there.
+// The type of an option shows its allowed values; completion reads them from it.
 std::string in_braces(const std::vector<std::string>& allowed) { return "{" + CLI::detail::join(allowed, ",") + "}"; }
 
 /// A list shows that it may have several: "{f32,f16}[,...]".
 std::string several_of(const std::vector<std::string>& allowed) { return in_braces(allowed) + kListType; }
 
-/// The only value of an option. Two kinds of value are refused: an empty one is most often a variable of a script that
-/// was never set, and one that looks like an option is the next option, before which the value was forgotten.
+/// The only value of an option. Two kinds of value are refused: an empty one is most often an unset variable of a
+/// script, and one that looks like an option means that the value was forgotten.
 const std::string& only_value(const CLI::results_t& values, const std::string& name) {
   if (values.front().empty()) throw UsageError{name + ": the value is empty"};
   if (values.front().size() > 2 && values.front().compare(0, 2, "--") == 0)
@@ -28,7 +28,7 @@ const std::string& only_value(const CLI::results_t& values, const std::string& n
   return values.front();
 }
 
-/// Cuts "--s 1,2 3" into 1, 2, 3 and hands each to `take` with the text that it stood in.
+/// Cuts "--s 1,2 3" into 1, 2, 3 and passes each to `take` with its argument.
 template <class Take>
 void for_each_part(const CLI::results_t& values, const std::string& name, const Take& take) {
   for (const std::string& whole : values)
@@ -141,7 +141,7 @@ void Command::optional(const std::string& name, std::string* target, bool* given
                        const std::string& type) {
   const auto set = [target, given](const CLI::results_t& values) {
     *given = true;
-    const bool alone = values.empty() || values.front() == "{}" || values.front() == "true";  // as CLI11 says it
+    const bool alone = values.empty() || values.front() == "{}" || values.front() == "true";  // as CLI11 writes it
     *target = alone ? "" : values.front();
     return true;
   };

@@ -1,5 +1,5 @@
-// tools/command/command.hpp: how a subcommand names its options. CLI11 does the work behind it, in one file, since its
-// header alone takes the compiler four seconds.
+// tools/command/command.hpp: how a subcommand declares its options. CLI11 does the work, in one file, since its header
+// alone takes four seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class App;
 
 namespace falchion::tools {
 
-/// Which options are on the command line. A subcommand refuses options that it would not look at, because if an option
-/// is ignored the answer is to another question than the one that was asked.
+/// The options on the command line. A subcommand refuses options that it does not use, because with an ignored option
+/// the answer would be to another question.
 class Given {
  public:
   explicit Given(const CLI::App* app) : app_(app) {}
@@ -29,7 +29,7 @@ class Given {
   const CLI::App* app_;
 };
 
-/// What stands behind the allowed values in the type of an option that takes several, one comma between two.
+/// The suffix of the allowed values in the type of an option that accepts several, separated by commas.
 inline constexpr const char* kListType = "[,...]";
 
 /// Every option that is not a flag needs a value, and an empty value is refused.
@@ -37,7 +37,7 @@ class Command {
  public:
   Command(CLI::App* app, int* exit_code) : app_(app), exit_code_(exit_code) {}
 
-  /// Options that are added after this call stand under this heading in the help.
+  /// Options that are added after this call are under this heading in the help.
   void group(const std::string& heading) { group_ = heading; }
 
   void flag(const std::string& name, bool* target, const std::string& help);
@@ -53,7 +53,7 @@ class Command {
   /// A list of these words.
   void list(const std::string& name, std::vector<std::string>* target, const std::vector<std::string>& allowed,
             const std::string& help);
-  /// A flag that may have a value. `given` says whether it is there, and `target` stays empty when it has no value.
+  /// A flag that may have a value. `given` is whether it is there, and `target` stays empty if it has no value.
   void optional(const std::string& name, std::string* target, bool* given, const std::string& help,
                 const std::string& type);
   /// An argument without a name.

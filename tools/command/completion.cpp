@@ -50,8 +50,8 @@ std::string quoted(std::string text) {
   return fmt::format("'{}'", text);
 }
 
-/// The values of one subcommand's options, as branches of a case: those of one value follow the word before, those of a
-/// list the last option before it.
+/// The values of one subcommand's options, as branches of a case: those of a single-value option follow the previous
+/// word, those of a list the last option.
 std::string bash_values(const CLI::App& sub) {
   std::string single, lists;
   for (const Flag& flag : flags_of(sub)) {
@@ -95,7 +95,7 @@ std::string bash_script(const CLI::App& root) {
       names, cases);
 }
 
-/// Escapes a text for a zsh spec, where the help stands in brackets and a colon ends a field.
+/// Escapes a text for a zsh spec, where the help is in brackets and a colon ends a field.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a path leads. It follows links too, also one whose target is not written yet.
+/// The target of a path. Follows links, also those whose target does not exist yet.
 fs::path destination(fs::path path) {
   constexpr int kMostLinks = 40;  // the same as Linux; more links must be a circle
   std::error_code error;
@@ -30,8 +30,8 @@ fs::path destination(fs::path path) {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-/// Gives the same text for two names of one file. An existing file is identified by its number, and a new one by its
-/// folder's number and its name.
+/// Gives the same text for two names of one file. An existing file is identified by its inode, and a new one by its
+/// folder's inode and its name.
 std::string identity_of(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) return fmt::format("{}:{}", info.st_dev, info.st_ino);
@@ -54,7 +54,7 @@ void require_writable(const std::string& option, const std::string& path) {
     refuse(fmt::format("cannot be written into {}: {}", folder.string(), std::strerror(errno)));
 }
 
-/// /dev/null and terminals take any number of outputs.
+/// /dev/null and terminals accept any number of outputs.
 bool takes_many(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISCHR(info.st_mode);

@@ -1,4 +1,4 @@
-// tools/command/file_names.hpp: checks the files that a command line names before anything is computed.
+// tools/command/file_names.hpp: checks the files of a command line before anything is computed.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace falchion::tools {
 
-/// Refuses two outputs in one file, where the first would be lost, and an output over an input, where the input would
-/// be lost, however the two names are spelled (./x, a link). It also refuses an output that cannot be written, now and
-/// not after an hour of work. Inputs are named first; an empty path is an option that was not given.
+/// Refuses two outputs in one file, of which the first would be lost, and an output over an input, which would be lost,
+/// for all spellings of a name (./x, a link). It also refuses an output that cannot be written, before the work instead
+/// of after it. Inputs are named first; an empty path is an option that was not given.
 class FileNames {
  public:
   void reads(const std::string& option, const std::string& path);

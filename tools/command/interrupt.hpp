@@ -1,9 +1,10 @@
-// tools/command/interrupt.hpp: Ctrl-C ends long work after the run at hand, so that what was measured is still told.
+// tools/command/interrupt.hpp: Ctrl-C ends long work after the current run, so that the results so far are still
+// printed.
 #pragma once
 
 namespace falchion::tools {
 
-/// As long as one of these lives, the first SIGINT or SIGTERM only sets a flag; a second one ends the process at once.
+/// During its lifetime, the first SIGINT or SIGTERM only sets a flag; a second one ends the process at once.
 class Interruptible {
  public:
   Interruptible();
@@ -12,10 +13,10 @@ class Interruptible {
   Interruptible& operator=(const Interruptible&) = delete;
 };
 
-/// Has a signal come that the work at hand should end for?
+/// Whether a signal has requested the end of the work.
 bool interrupted();
 
-/// The exit code after that, and after a report of what there is: 130 or 143, as a shell gives it.
+/// The exit code after that and a report of the results so far: 130 or 143, like a shell's.
 int interrupted_exit_code();
 
 }  // namespace falchion::tools

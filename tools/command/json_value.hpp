@@ -1,5 +1,5 @@
-// tools/command/json_value.hpp: JSON of a user's file, read value by value. What is not as it should be is a UsageError
-// that names the file, the place in it and what was expected there.
+// tools/command/json_value.hpp: JSON of a user's file, read value by value. An unexpected value is a UsageError that
+// names the file, the place in it and what was expected.
 #pragma once
 
 #include <functional>

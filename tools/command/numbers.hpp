@@ -14,8 +14,7 @@
 
 namespace falchion::tools {
 
-/// All of `text` as a number of type T. `whole` is what was on the command line, and it
-/// is shown where it has more than `text`.
+/// All of `text` as a number of type T. `whole` is the argument on the command line, shown if it has more than `text`.
 template <class T>
 T parse_number(std::string_view text, std::string_view option, std::string_view whole) {
   const bool signed_by_plus = text.size() > 1 && text[0] == '+' && text[1] != '-';  // from_chars accepts no plus

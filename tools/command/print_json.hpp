@@ -1,5 +1,5 @@
-// tools/command/print_json.hpp: how the command prints JSON. The library's own writer (plan/json.hpp) makes it, because
-// including nlohmann's header would take the compiler two seconds more in each file.
+// tools/command/print_json.hpp: how the command prints JSON. It uses the library's own writer (plan/json.hpp), because
+// nlohmann's header would take two seconds more to compile in each file.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// tools/command/start.cpp: reads the command line, runs the subcommand that it names, and says how that ended.
+// tools/command/start.cpp: reads the command line, runs its subcommand, and reports errors.
 #include "command/start.hpp"
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@ namespace falchion::tools {
 
 namespace {
 
-/// An error shows what was typed or read, and control characters in that must not reach the terminal as they are.
+/// An error quotes the input; control characters in it must not reach the terminal.
 std::string printable(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -52,7 +52,7 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return out;
 }
 
-/// Which option may have been meant by the first one on the command line that the subcommand does not have, or "".
+/// The closest existing option to the first unknown one on the command line, or "".
 std::string unknown_option(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands(nullptr)) {
@@ -86,7 +86,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   return exit_code;
 }
 
-/// Empties the buffer of what was printed. Only then it shows whether the disk is full or the pipe is closed.
+/// Flushes stdout. Only then a full disk or a closed pipe shows.
 int after_flush(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

@@ -1,4 +1,4 @@
-// tools/command/start.hpp: what the main functions of the command share.
+// tools/command/start.hpp: common to the main functions of the command.
 #pragma once
 
 #include <span>

@@ -9,7 +9,7 @@ namespace falchion::tools {
 
 class Table {
  public:
-  /// A header that begins with '<' makes its column left aligned; the others are right aligned, as numbers want.
+  /// A header that begins with '<' makes its column left aligned; the others are right aligned, for numbers.
   explicit Table(std::vector<std::string> headers);
 
   void row(std::vector<std::string> cells);  ///< as many cells as headers
@@ -25,7 +25,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };
 
-/// How many columns a terminal gives this UTF-8 text: code points, since the tables use no wide characters.
+/// The columns that this UTF-8 text takes on a terminal: code points, since the tables use no wide characters.
 std::size_t display_width(const std::string& text);
 
 // Numbers with units, four significant digits, as the tables show them.
@@ -35,8 +35,8 @@ std::string format_bytes(double bytes);                        // "12.50 MiB"
 std::string format_percent(double share);                      // 0.834 -> "83.4 %"
 std::string format_error(double error);                        // "1.9e-03", "0"
 
-/// Marks with "!" what a reader must doubt: a share of a limit above 100 %, because then the limit is not one, and a
-/// spread above 10 %. Keeps in mind which of them there were.
+/// Marks doubtful numbers with "!": a share of a limit above 100 %, since then the limit is wrong, and a spread above
+/// 10 %. Remembers which marks were used.
 class Marks {
  public:
   std::string share(double share);    // "83.4 %", "104.0 % !"

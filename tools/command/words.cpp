@@ -13,7 +13,7 @@
 namespace falchion::tools {
 namespace {
 
-/// Other names of types, without what plain() drops.
+/// Other names of types, after plain().
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"float32", "f32"},       {"fp32", "f32"},    {"float", "f32"},     {"single", "f32"}, {"float16", "f16"},
     {"fp16", "f16"},          {"half", "f16"},    {"bfloat16", "bf16"}, {"fp8", "e4m3"},   {"fp8e4m3", "e4m3"},
@@ -28,7 +28,7 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-/// The form that all spellings of a word share.
+/// The normal form of all spellings of a word.
 std::string normal(const std::string& text) {
   const std::string out = plain(text);
   for (const auto& [other, name] : kOtherNames)
@@ -36,7 +36,7 @@ std::string normal(const std::string& text) {
   return out;
 }
 
-/// How many letters are to be put in, taken out, changed, or swapped with the next one, to make one text of the other.
+/// The edit distance of two texts: letters inserted, removed, changed, or swapped with the next one.
 std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)

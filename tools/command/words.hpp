@@ -1,5 +1,5 @@
-// tools/command/words.hpp: which of a few words is meant by what was typed, and which one it is nearest to where none
-// is. One table of spellings serves every option.
+// tools/command/words.hpp: finds the word of a list that a text spells, or the nearest one. One table of spellings is
+// used for every option.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace falchion::tools {
 
-/// The word that `text` spells, or "" where it spells none. Case, '-' and '_' make no difference ("bottom_right" is
-/// bottom-right, "sm_90" is sm90), and a type may have its name in NumPy and PyTorch ("float32" is f32).
+/// The word that `text` spells, or "" if none. Case, '-' and '_' make no difference ("bottom_right" is bottom-right,
+/// "sm_90" is sm90), and a type may have its name in NumPy and PyTorch ("float32" is f32).
 std::string spelled(const std::string& text, const std::vector<std::string>& words);
 
-/// The same; throws UsageError "OPTION: "text" is not one of a, b, c" where it spells none.
+/// The same; throws UsageError "OPTION: "text" is not one of a, b, c" if it spells none.
 std::string word_of(const std::string& option, const std::string& text, const std::vector<std::string>& words);
 
-/// "; did you mean WORD?" with the word nearest to `text`, or "" where none is near.
+/// "; did you mean WORD?" with the word nearest to `text`, or "" if none is near.
 std::string did_you_mean(const std::string& text, const std::vector<std::string>& words);
 
 }  // namespace falchion::tools

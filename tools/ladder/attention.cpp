@@ -80,9 +80,9 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
 
 }  // namespace
 
-/// On the GPU there are 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is
-/// 2.1 GB. On the CPU there is one head, which shows which steps can share one between threads; the
-/// naive step takes a fraction of a second.
+/// On the GPU there are 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S takes 2.1 GB. On the
+/// CPU there is one head, which shows which steps can share one between threads; the naive step takes a fraction of a
+/// second.
 ladder::Problem attention_sizes(const LadderOptions& options, Side side) {
   const bool gpu = side == Side::gpu;
   if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_backward";
-// On Hopper there are two more rows of the library's: its kernel for sm_80 stands before the steps that only Hopper
-// has, and its own kernel comes once more, adding dQ in any order as the steps do.
+// On Hopper the library has two more rows: its kernel for sm_80 comes before the steps that only Hopper has, and its
+// own kernel comes once more, adding dQ in any order like the steps.
 constexpr const char *kSm80 = "sm80", *kAnyOrder = "any-order";
 
 void measure(const BackwardLadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {

@@ -1,5 +1,4 @@
-// tools/ladder/backward_problem.hpp: the problem that the steps of `falchion ladder backward` run, and its right
-// result.
+// tools/ladder/backward_problem.hpp: the problem of the steps of `falchion ladder backward`, and its exact result.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors, o and lse of a forward pass among them, and the right gradients of a sample: dQ of
-/// some rows, and dK and dV of some keys.
+/// The problem with its tensors, including o and lse of a forward pass, and the exact gradients of a sample: dQ of some
+/// rows, and dK and dV of some keys.
 class BackwardLadderProblem {
  public:
   BackwardLadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed);
@@ -29,12 +28,12 @@ class BackwardLadderProblem {
   ladder::backward::Tensors tensors(void* workspace) const;
 
   void poison() const;
-  /// The gradients as they are now: every element written, the sampled ones by the tolerance rule.
+  /// Checks the current gradients: every element written, the sampled ones by the tolerance rule.
   Verdict check() const;
   std::string what_is_checked() const;
 
  private:
-  /// A sample with its right gradients. Its rows have the o and lse of all keys, so its keys have the right ones, too.
+  /// A sample with its exact gradients. Its rows have the o and lse of all keys, so its keys have exact gradients, too.
   struct Part {
     Sample sample;
     Instance inputs;

@@ -1,5 +1,5 @@
-// tools/ladder/cublas.hpp: cuBLAS, which the steps of `falchion ladder gemm` are compared with. It is looked for when
-// the command runs, by dlopen: neither the library nor the command is linked with it.
+// tools/ladder/cublas.hpp: cuBLAS, for comparison in `falchion ladder gemm`. It is loaded when the command runs, by
+// dlopen: neither the library nor the command is linked with it.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace falchion::tools {
 
 class Cublas {
  public:
-  /// `path`: the shared library, or empty for those names that CUDA 12 and 13 give it. Returns nullptr where there is
-  /// none, and says why.
+  /// `path`: the shared library, or empty for its names in CUDA 12 and 13. Returns nullptr with the reason if there is
+  /// none.
   static std::unique_ptr<Cublas> find(const std::string& path, std::string* why_not);
   ~Cublas();
   Cublas(const Cublas&) = delete;

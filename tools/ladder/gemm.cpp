@@ -29,13 +29,13 @@ class Group {
     if (step->runs_on(sm_of(side_)) && std::find(steps.begin(), steps.end(), step) == steps.end())
       steps.push_back(step);
   }
-  /// The problem in a type. It is made when the first row wants it.
+  /// The problem in a type, made at the first use.
   const GemmLadderProblem& of(DType dtype) const {
     auto& made = dtype == DType::f32 ? f32_ : bf16_;
     if (made == nullptr) made = std::make_unique<GemmLadderProblem>(side_, sizes_, dtype, seed_);
     return *made;
   }
-  /// How what was run has been checked; empty where nothing was.
+  /// How the results were checked; empty if none was.
   std::string what_is_checked() const {
     const GemmLadderProblem* const any = bf16_ != nullptr ? bf16_.get() : f32_.get();
     return any != nullptr ? any->what_is_checked() : "";
@@ -72,14 +72,14 @@ void require_options(const LadderOptions& options, Side side) {
   if (side == Side::cpu && options.branches) throw UsageError{"ladder: --branches: they are steps of the GPU"};
 }
 
-/// The sizes that are given, and the others as usual.
+/// The given sizes, and defaults for the others.
 Group group_of(const LadderOptions& options, Side side, const ladder::gemm::Problem& usual) {
   return {side,
           {options.given(options.m, usual.m), options.given(options.n, usual.n), options.given(options.k, usual.k)},
           static_cast<std::uint64_t>(options.seed)};
 }
 
-/// Checks a row, and times it and cuBLAS in turns: clocks change while a ladder is climbed.
+/// Checks a row, and times it and cuBLAS in turns, because clocks change during a ladder.
 void measure(const Meter& meter, const GemmLadderProblem& problem, const std::function<void()>& run, LadderRow* row) {
   const auto check = [&] {
     problem.poison();
@@ -136,8 +136,8 @@ LadderRow run_library(const char* row_name, const Meter& meter, const GemmLadder
       [&](const auto& run, LadderRow* row) { measure(meter, problem, run, row); });
 }
 
-/// The groups of the branches, or of the one that is named, each with the step that it comes from. Branches that run
-/// the same problem are one group. left_out becomes a sentence about those that do not run here.
+/// The groups of the branches, or of the named one, each with the step that it starts from. Branches that run the same
+/// problem are one group. left_out becomes a sentence about those that do not run here.
 std::vector<Group> groups_of_branches(const LadderOptions& options, Side side, std::string* left_out) {
   std::vector<Group> groups;
   std::vector<const ladder::gemm::Step*> all;
@@ -168,7 +168,7 @@ void add_rungs(const Group& group, const Meter& meter, std::vector<Rung>* rungs)
   }
 }
 
-/// The rungs of all groups. Where there are several, a row says which problem it has run.
+/// The rungs of all groups. With several groups a row names its problem.
 std::vector<Rung> rungs_of(const std::vector<Group>& groups, const Meter& meter) {
   std::vector<Rung> rungs;
   for (const Group& group : groups) {

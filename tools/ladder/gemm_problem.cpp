@@ -17,13 +17,13 @@ namespace {
 constexpr std::int64_t kSampledLines = 64;  // rows, and columns
 constexpr std::int64_t kGroup = 64;         // columns of a row of C that are summed together
 
-/// Of n indices that are spread evenly from 0 to of - 1, the one with number i.
+/// Index i of n that are spread evenly from 0 to of - 1.
 std::int64_t spread(std::int64_t i, std::int64_t n, std::int64_t of) { return n > 1 ? i * (of - 1) / (n - 1) : 0; }
 
 float number(const float* x, std::int64_t at) { return x[at]; }
 float number(const std::uint16_t* x, std::int64_t at) { return f32_from_bf16(x[at]); }
 
-/// Calls f(numbers, rows, columns) with the numbers of a matrix in their type.
+/// Calls f(numbers, rows, columns) with a matrix in its type.
 template <class F>
 auto of_its_type(const HostTensor& matrix, const F& f) {
   const std::int64_t rows = matrix.view.shape[1], columns = matrix.view.shape[3];
@@ -65,11 +65,11 @@ std::vector<double> times(const HostTensor& matrix, const std::vector<double>& x
   });
 }
 
-/// For each row of A, how far off the sum of a group of that row of C may be. Since B has normal numbers, the elements
+/// The granted error of the sum of a group in a row of C, for each row of A. Since B has normal numbers, the elements
 /// of the row of C are usually as large as the row of A is long (the root of its sum of squares). The 64 roundings of a
-/// group add up as random numbers do. In units at that size, their sum has a root mean square of 1.7 in bf16, where
+/// group add up like random numbers. In units at that magnitude, their sum has a root mean square of 1.7 in bf16, where
 /// only the last rounding of an element counts, and of up to 1.7 times the root of k in f32, where each addition
-/// rounds. The limit is 7 times that, so that one right sum in 10^11 is past it.
+/// rounds. The limit is 7 times that, so that one correct sum in 10^11 exceeds it.
 std::vector<double> limits_of(const HostTensor& a) {
   return of_its_type(a, [&](const auto* numbers, std::int64_t rows, std::int64_t k) {
     const double on_the_way = a.view.dtype == DType::f32 ? std::sqrt(static_cast<double>(k)) : 1;

@@ -1,4 +1,4 @@
-// tools/ladder/gemm_problem.hpp: the problem that the steps of `falchion ladder gemm` run, and its right result.
+// tools/ladder/gemm_problem.hpp: the problem of the steps of `falchion ladder gemm`, and its exact result.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace falchion::tools {
 
-/// The matrices in one type, with random normal numbers. What is right is known of a sample of the elements of C, by
-/// the definition in double, and of each 64 columns of a row, whose sum with random signs needs no C: C s = A (B s),
-/// where s is 0 in all other columns. The sum notices what is off by more than 64 roundings may add up to. At 4096 x
-/// 4096 x 4096, where an element is usually some 64, that is 0.006 in f32 and 6 in bf16. So in bf16 a 0 in the place of
-/// an element below 6, which 7 % of them are, is not noticed. NaN, which C is full of before a step, always is.
+/// The matrices in one type, with random normal numbers. The exact result is known for a sample of the elements of C,
+/// by the definition in double, and for each 64 columns of a row, whose sum with random signs needs no C: C s = A (B
+/// s), where s is 0 in all other columns. The sum detects errors larger than 64 roundings can add up to. At 4096 x 4096
+/// x 4096, where an element is usually some 64, that is 0.006 in f32 and 6 in bf16. So in bf16 a 0 in the place of an
+/// element below 6, which 7 % of them are, is not detected. NaN, which C is filled with before a step, always is.
 class GemmLadderProblem {
  public:
   GemmLadderProblem(Side side, const ladder::gemm::Problem& problem, DType dtype, std::uint64_t seed);
@@ -30,7 +30,7 @@ class GemmLadderProblem {
   GemmOperands operands() const;  ///< likewise
 
   void poison() const { c_.poison(); }
-  /// C as it is now.
+  /// Checks the current C.
   judge::ErrorReport check() const;
   std::string what_is_checked() const;
 

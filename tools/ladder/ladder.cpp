@@ -1,5 +1,5 @@
-// tools/ladder/ladder.cpp: `falchion ladder` shows the steps from a naive kernel to the library's own. Each one is
-// timed beside the one before, checked and explained.
+// tools/ladder/ladder.cpp: `falchion ladder` runs the steps from a naive kernel to the library's own. Each one is timed
+// beside the one before, checked and explained.
 #include "ladder/ladder.hpp"
 
 #include <fmt/format.h>
@@ -84,7 +84,7 @@ int climb_one(const LadderOptions& options) {
   return options.kind == "backward" ? climb_backward(options, side) : climb_attention(options, side);
 }
 
-/// After an interruption it tells of the steps that were climbed.
+/// After an interruption it prints the steps so far.
 int run_ladder(const LadderOptions& options) {
   const Interruptible guard;
   const int code = climb_one(options);

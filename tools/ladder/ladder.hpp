@@ -1,5 +1,5 @@
-// tools/ladder/ladder.hpp: what the ladders of `falchion ladder` share: where a step runs, its row of results, and how
-// the rows are printed.
+// tools/ladder/ladder.hpp: common to the ladders of `falchion ladder`: where a step runs, its row of results, and
+// printing the rows.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline constexpr const char* kLibrary = "library";
 /// Where a ladder runs.
 enum class Side { cpu, gpu };
 
-/// Memory on that side. Throws UsageError where there is not enough.
+/// Memory on that side. Throws UsageError if there is not enough.
 class SideMemory {
  public:
   SideMemory(Side side, std::size_t bytes);
@@ -56,7 +56,7 @@ class SideMemory {
 
 /// The median of runs. On the GPU they are timed by events, with several launches in each run where one is short.
 Samples time_on(Side side, int runs, const std::function<void()>& run);
-/// The same for several that take turns, so that all meet the same clocks: a GPU slows down while it works hard.
+/// The same for several functions in turns, at the same clocks: a GPU slows down under load.
 std::vector<Samples> time_in_turns(Side side, int runs, const std::vector<std::function<void()>>& all);
 
 /// Threads of the CPU's steps; the library gets as many.
@@ -87,21 +87,21 @@ struct LadderRow {
 /// Notes in a row what the judge found in its only output.
 void note_error(const char* output, const judge::ErrorReport& error, LadderRow* row);
 
-/// Fills a row: check() runs once on a poisoned result and says what is off, time() runs often. It is checked before
-/// the timed runs and after them, since a fault may show only where a run finds what others have left in the workspace,
-/// such as counters that nobody has set back.
+/// Fills a row: check() runs once on a poisoned result and returns the error, time() runs often. The result is checked
+/// before and after the timed runs, since an error may only show if a run finds leftovers of others in the workspace,
+/// such as counters that were not reset.
 void check_and_time(const std::function<void()>& check, const std::function<void()>& time, LadderRow* row);
 
-/// A step that may be asked for by its name.
+/// A step that can be selected by its name.
 struct Rung {
   std::string name;
   std::function<LadderRow()> run;
 };
-/// All steps, or only options.step. left_out is a sentence, or nothing. Throws UsageError where there is no such step.
+/// All steps, or only options.step. left_out is a sentence, or nothing. Throws UsageError if there is no such step.
 std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Rung>& rungs,
                              const std::string& left_out = "");
 
-/// The steps that the device of a side runs. left_out is a sentence about the others, or nothing.
+/// The steps that the device of a side can run. left_out is a sentence about the others, or nothing.
 template <class Step>
 struct StepsHere {
   std::vector<const Step*> steps{};
@@ -128,7 +128,7 @@ StepsHere<Step> steps_here(Side side, std::span<const Step* const> all) {
   return out;
 }
 
-/// What is printed besides the rows.
+/// The contents of the output besides the rows.
 struct LadderReport {
   Side side;
   std::string dtype, problem;      // "bf16", "b8 h16 s2048 d64 full"

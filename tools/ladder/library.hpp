@@ -1,5 +1,4 @@
-// tools/ladder/library.hpp: the last step of every ladder, the library's own kernel, run through its plan as any caller
-// would.
+// tools/ladder/library.hpp: the last step of every ladder, the library's own kernel, run through a plan.
 #pragma once
 
 #include "ladder/ladder.hpp"
@@ -10,8 +9,8 @@
 
 namespace falchion::tools {
 
-/// Which kernel is asked for. A build that has none for this backend and type leaves the step out, and any other reason
-/// why there is no plan is an error.
+/// The requested kernel. A build without a kernel for this backend and type leaves the step out; any other reason for
+/// the lack of a plan is an error.
 struct LibraryKernel {
   const char* operation;  // "attention_forward"
   Pass pass;
@@ -28,7 +27,7 @@ inline Status make_plan(const Gemm& problem, const LibraryKernel& kernel, Plan* 
   return Plan::make(problem, kernel.target, out);
 }
 
-/// Plans `operation`, calls name(plan, row) so that the row says which kernel this is, and measure(run, row) to run it.
+/// Plans `operation`, calls name(plan, row) so that the row names the kernel, and measure(run, row) to run it.
 template <class Problem, class Operation, class Name, class Measure>
 LadderRow run_library(LadderRow row, const Problem& problem, const Operation& operation, LibraryKernel kernel,
                       const Name& name, const Measure& measure) {

@@ -28,7 +28,7 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(element_count(shape) * size_of(dtype));
 }
 
-/// LINEAR_ATTENTION's tolerances. f32: a sum of s terms, each rounded, is off by about the root of s.
+/// LINEAR_ATTENTION's tolerances. f32: a sum of s terms, each rounded, has an error of about the root of s.
 double limit_of(DType dtype, std::int64_t s) {
   return dtype == DType::f32 ? std::max(5e-6, 5e-8 * std::sqrt(static_cast<double>(s))) : 5e-3;
 }

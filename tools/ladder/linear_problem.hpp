@@ -1,4 +1,4 @@
-// tools/ladder/linear_problem.hpp: the problem that the steps of `falchion ladder linear` run, and its right result.
+// tools/ladder/linear_problem.hpp: the problem of the steps of `falchion ladder linear`, and its exact result.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors in every type that a step asks for, and the right result of a sample of
-/// its heads. The tensors are random normal numbers that are exact in bf16, whatever the type is, so the
-/// exact result is the same for all types.
+/// The problem with its tensors in every type that a step uses, and the exact result of a sample of its heads. The
+/// tensors are random normal numbers that are exact in bf16, so the exact result is the same for all types.
 class LinearLadderProblem {
  public:
   LinearLadderProblem(Side side, const ladder::linear::Problem& problem, std::uint64_t seed);
@@ -29,7 +28,7 @@ class LinearLadderProblem {
   /// Bytes of q, k, v and o, each once.
   double bytes(DType dtype) const;
   void poison(DType dtype) const { memory(dtype).o.poison(); }
-  /// O as it is now: every element written; the sampled heads within the limit.
+  /// The check of the current O: every element written; the sampled heads within the limit.
   struct Check {
     double error = 0, limit = 0;  // RMS of the errors of 64 tokens over that of the exact values, the worst
     std::string wrong{};          // empty: passed

@@ -77,7 +77,8 @@ std::vector<Samples> time_in_turns(Side side, int runs, const std::vector<std::f
     require(timer.seconds(&seconds), "ladder");
     return seconds / launches;
   };
-  // A launch costs the host a few microseconds: several are put between two events, so that only the first one shows.
+  // A launch costs the host a few microseconds, so several launches are put between two events; only the first one's
+  // cost is visible.
   std::vector<int> launches;
   for (const auto& run : all) {
     timed(run, 1);  // loads the module

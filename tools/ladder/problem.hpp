@@ -1,4 +1,4 @@
-// tools/ladder/problem.hpp: the problem that the steps of `falchion ladder attention` run, and its right result.
+// tools/ladder/problem.hpp: the problem of the steps of `falchion ladder attention`, and its exact result.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors, and the right result of a sample of its rows.
+/// The problem with its tensors, and the exact result of a sample of its rows.
 class LadderProblem {
  public:
   LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed);
@@ -25,7 +25,7 @@ class LadderProblem {
   ladder::Tensors tensors(void* workspace) const;
 
   void poison() const { o_.poison(); }
-  /// O as it is now: every element written, the sampled rows by the tolerance rule.
+  /// Checks the current O: every element written, the sampled rows by the tolerance rule.
   ErrorReport check() const;
   std::string what_is_checked() const;
 

@@ -18,14 +18,12 @@ double of_rival(const LadderRow& row) { return row.rival_seconds / row.time.medi
 
 double ratio(const LadderRow& before, const LadderRow& now) { return before.time.median() / now.time.median(); }
 
-/// Whether row i is the first of those that have run the same problem. A row is compared with the rows before it that
-/// have run the same.
+/// Whether row i is the first of those with its problem. A row is compared with earlier rows of the same problem.
 bool begins_problem(const std::vector<LadderRow>& rows, std::size_t i) {
   return i == 0 || rows[i].problem != rows[i - 1].problem;
 }
 
-/// The cells of a row. first and before: of the rows before it that have run the same problem and were measured, the
-/// first and the last, or nullptr.
+/// The cells of a row. first and before: the first and the last earlier measured row of the same problem, or nullptr.
 std::vector<std::string> cells(const LadderReport& report, const LadderRow* first, const LadderRow* before,
                                const LadderRow& row) {
   if (!row.not_built.empty()) {
@@ -50,7 +48,7 @@ std::vector<std::string> cells(const LadderReport& report, const LadderRow* firs
   return out;
 }
 
-/// Where rows have problems of their own, a column says which, once for all rows that share it.
+/// If rows have their own problems, a column names the problem, once for all rows that share it.
 void print_table(const LadderReport& report, const std::vector<LadderRow>& rows) {
   const bool own = std::any_of(rows.begin(), rows.end(), [](const LadderRow& row) { return !row.problem.empty(); });
   std::vector<std::string> titles = {"<step", "<what", "before", "time", "faster", "in all", "rate"};

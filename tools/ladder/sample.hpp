@@ -11,8 +11,8 @@
 
 namespace falchion::tools {
 
-/// So many heads, rows and keys of a problem, evenly spread, the first and the last among them. They are a smaller
-/// problem, where each head is a batch entry. Its band is given as a mask, since its rows and keys are no neighbours.
+/// Some heads, rows and keys of a problem, evenly spread, including the first and the last. They form a smaller
+/// problem, where each head is a batch entry. Its band is given as a mask, since its rows and keys are not adjacent.
 struct Sample {
   ladder::Problem of;
   std::int64_t heads, rows, keys;
@@ -33,7 +33,7 @@ struct Sample {
 /// The heads of a sample.
 inline std::int64_t sampled_heads(const ladder::Problem& p) { return p.b * p.h < 4 ? std::int64_t{p.b} * p.h : 4; }
 
-/// The sizes that the options of a ladder of attention ask for, forward or backward.
+/// The sizes in the options of a ladder of attention, forward or backward.
 ladder::Problem attention_sizes(const LadderOptions& options, Side side);
 /// The problem for the library, whose own scale is 1 / sqrt(d) too.
 Attention attention_of(const ladder::Problem& p, DType dtype);

@@ -1,4 +1,5 @@
-// tools/layout/banks.cpp: `falchion layout banks` and `swizzle`: where elements lie, and what a warp's access costs.
+// tools/layout/banks.cpp: `falchion layout banks` and `swizzle`: the places of elements, and the cost of a warp's
+// access.
 #include "layout/banks.hpp"
 
 #include <fmt/core.h>
@@ -70,7 +71,7 @@ void walk_tile(const AccessTile& tile, bool is_ldmatrix, WarpAccess* warp) {
   }
 }
 
-/// --threads: thread -> 1-D coordinate of its first element; the others lie next to it in memory.
+/// --threads: thread -> 1-D coordinate of its first element; its other elements are adjacent in memory.
 void walk_threads(const LayoutRequest& request, const Composed& a, WarpAccess* warp) {
   const layout::Layout threads = request.plain(request.threads);
   const std::int64_t rows = a.layout.mode(0).size(), size = a.layout.size(), each = warp->shape.bytes * 8 / warp->bits;

@@ -29,7 +29,7 @@ Answer list_of_kernels() {
   return out;
 }
 
-/// What fills shared memory, line by line, and what there is of it.
+/// The contents of shared memory, line by line, and its size.
 std::string budget(const Kernel& kernel) {
   Table table({"<shared memory", "bytes", "<how"});
   std::int64_t sum = 0;

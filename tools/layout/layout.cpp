@@ -1,5 +1,5 @@
-// tools/layout/layout.cpp: `falchion layout` computes with CuTe's layouts at the command line, and answers in CuTe's
-// own words and in pictures.
+// tools/layout/layout.cpp: `falchion layout` computes with CuTe's layouts at the command line, and prints the results
+// like CuTe, and as pictures.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ std::vector<bool> operands(const LayoutRequest& request) {
   return out;
 }
 
-/// Where an operation refuses operands that are right as expressions, the error names their place in the call.
+/// If an operation refuses operands that are valid expressions, the error names their position in the call.
 [[noreturn]] void refuse(const LayoutRequest& request, const layout::Error& error) {
   constexpr std::size_t kShown = 160;
   const std::vector<bool> is_operand = operands(request);

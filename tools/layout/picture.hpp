@@ -53,7 +53,7 @@ Picture draw_layout(const layout::Composed& layout, int element_bits, const std:
 Picture draw_thread_values(const layout::Layout& tv, std::int64_t rows, std::int64_t columns, const std::string& name,
                            bool transposed = false);
 
-/// The answer of a verb: text as CuTe prints it, facts for JSON, and pictures where they were asked for.
+/// The result of a verb: text as CuTe prints it, facts for JSON, and pictures if requested.
 struct Answer {
   std::string text;
   std::vector<std::pair<std::string, std::string>> facts;
@@ -74,8 +74,7 @@ std::string json_tuple(const layout::IntTuple& tuple);  ///< (8,(2,4)) -> [8,[2,
 /// differs by at least 2.8, so they stay apart in grey print too.
 inline constexpr const char* kPastels[8] = {"#85c2ed", "#f4eb91", "#dc896e", "#8cbea7",
                                             "#dddddd", "#cd7eaa", "#f0cba6", "#b6c5da"};
-/// Which of the eight colours a cell has, or -1 for a cell of no thread. With
-/// `plain` it is the colour without the swizzle.
+/// The colour of a cell, 0 to 7, or -1 for a cell of no thread. With `plain` it is the colour without the swizzle.
 int pastel_of(const Picture& picture, const Cell& cell, bool plain = false);
 /// The text of a cell: one line, or two with a line feed between them.
 std::string label_of(const Picture& picture, const Cell& cell);

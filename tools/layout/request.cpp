@@ -1,4 +1,4 @@
-// tools/layout/request.cpp: arguments of `falchion layout` -> layouts, tuples, numbers; an error shows the place.
+// tools/layout/request.cpp: arguments of `falchion layout` -> layouts, tuples, numbers; an error shows its position.
 #include "layout/request.hpp"
 
 #include <fmt/core.h>
@@ -34,7 +34,7 @@ auto parsed(const std::string& text, Parse parse) {
 
 layout::Composed from_kernel(const layout::KernelLayout& item) { return layout::parse_layout(item.print); }
 
-/// mma:NAME.A and copy:NAME where the text has them.
+/// Adds mma:NAME.A and copy:NAME if the text uses them.
 void add_atoms(const std::string& text, layout::Names* names) {
   const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const std::string prefix : {"mma:", "copy:"})

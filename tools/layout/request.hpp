@@ -1,4 +1,4 @@
-// tools/layout/request.hpp: what was asked of `falchion layout`, and the arguments read as layouts, tuples and numbers.
+// tools/layout/request.hpp: a request to `falchion layout`, with its arguments read as layouts, tuples and numbers.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct LayoutRequest {
   layout::Composed composed(const std::string& text) const;
   layout::Layout plain(std::size_t i) const { return plain(arg(i)); }
   layout::Layout plain(const std::string& text) const;  ///< refuses a swizzle
-  /// --thr, --val, --atoms: CuTe wants these when a program is compiled, so --dynamic is not for them.
+  /// --thr, --val, --atoms: CuTe needs these at compile time, so --dynamic does not apply to them.
   layout::Layout static_layout(const std::string& text) const;
   layout::IntTuple tuple(std::size_t i) const { return tuple(arg(i)); }
   layout::IntTuple tuple(const std::string& text) const;

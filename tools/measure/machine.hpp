@@ -1,4 +1,4 @@
-// tools/measure/machine.hpp: the facts about this machine without which a result is worthless.
+// tools/measure/machine.hpp: the facts about this machine that every result must have.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ double memory_bytes();
 /// One line for each GPU that the driver finds; empty where there is no driver or no GPU.
 std::vector<std::string> gpu_names();
 
-/// The commit that was measured. FALCHION_COMMIT says it, or else the file `commit` that the build writes beside the
-/// command. It is empty where neither exists.
+/// The measured commit: FALCHION_COMMIT, or else the file `commit` that the build writes beside the command. Empty if
+/// neither exists.
 std::string commit();
 std::string gpu_driver();  // "580.159.04, CUDA 13.0"; empty where there is none
 /// "none (CPU), gcc 12.2.0, Linux 6.1.0": a CPU has no driver, but its kernel and the compiler matter.
 std::string cpu_driver();
 
-/// What every result has at its top level: commit, date, device and driver, and as `context` what Google Benchmark also
-/// says about a machine. `gpu` is the name of the GPU that was measured; it is empty for the CPU.
-/// `measured` are further members of the context.
+/// The top level of every result: commit, date, device and driver, and as `context` Google Benchmark's facts about a
+/// machine. `gpu` is the name of the measured GPU; it is empty for the CPU. `measured` are further members of the
+/// context.
 Json result_facts(const std::string& gpu, const std::vector<Json::Member>& measured = {});
 
 }  // namespace falchion::tools

@@ -16,7 +16,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What repeated runs took, in seconds.
+/// The times of repeated runs, in seconds.
 struct Samples {
   std::vector<double> seconds;
 
@@ -30,12 +30,12 @@ struct Samples {
   }
   double median() const { return quantile(0.5); }
   double best() const { return quantile(0); }
-  /// Half of the range that holds the middle half of the runs, divided by the median. One slow run does not change it.
+  /// Half of the range of the middle half of the runs, divided by the median. One slow run does not change it.
   double spread() const { return (quantile(0.75) - quantile(0.25)) / 2 / median(); }
 };
 
-/// Times `runs` calls after one that warms caches, pages and threads. `before` runs ahead of each and is not timed.
-/// After an interruption no other follows, but one is timed always.
+/// Times `runs` calls after one that warms caches, pages and threads. `before` runs before each and is not timed. An
+/// interruption ends it after the current call, but at least one is timed.
 template <class Run, class Before>
 Samples sample(int runs, const Run& run, const Before& before) {
   run();

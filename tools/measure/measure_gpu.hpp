@@ -1,5 +1,4 @@
-// tools/measure/measure_gpu.hpp: times runs on the device with its own events, and knows
-// the limits that they are compared with.
+// tools/measure/measure_gpu.hpp: times runs on the device with its own events, and has the limits for comparison.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@ class GpuRun {
  public:
   GpuRun(const Plan& plan, const AnyOperands& host);
 
-  /// With `cold` a buffer of several times the L2 is written before each run. Otherwise an untimed run goes before
-  /// each. So in both cases the host's launch is not in the time.
+  /// With `cold` a buffer of several times the L2 is written before each run. Otherwise an untimed run precedes each.
+  /// So in both cases the host's launch is not part of the time.
   Samples sample(int runs, bool cold);
   void download();  ///< the outputs, to the host's tensors
 
@@ -32,7 +31,7 @@ extern template class GpuRun<LinearOperands>;
 extern template class GpuRun<GemmOperands>;
 extern template class GpuRun<NormOperands>;
 
-/// What this device can do.
+/// The limits of this device.
 struct GpuLimits {
   std::string name;
   double copy = 0;  // bytes read and written a second, measured
@@ -41,10 +40,10 @@ struct GpuLimits {
 
   static GpuLimits measure();
   /// Nominal flop/s: SMs x highest clock x flop per clock of the type's unit. For bf16 and f16 that is the dense tensor
-  /// cores with f32 sums, for f32 fused multiply-adds. It is 0 where the architecture is not known.
+  /// cores with f32 sums, for f32 fused multiply-adds. It is 0 for an unknown architecture.
   double nominal(DType dtype) const;
-  /// The same for linear attention, which makes a product in f32 of three others: Hopper's variants make it of f16, the
-  /// others of TF32, which is half as fast.
+  /// The same for linear attention, which computes a product in f32 as three others: of f16 in Hopper's variants, else
+  /// of TF32, which is half as fast.
   double nominal_of_three_f16() const { return nominal(DType::f16) / 3; }
   double nominal_of_three_tf32() const { return nominal(DType::f16) / 6; }
   std::string text(DType dtype) const;

@@ -24,8 +24,8 @@ namespace {
 
 std::atomic<std::uint64_t> g_sink;  // keeps results alive
 
-/// Independent sums, to cover a latency of 4 on 2 ports (x86: 12, which leaves room for the factors in the 16 registers
-/// of AVX2 and SSE; AVX2 with 16 sums is measured at two thirds of what it does) and on 4 (Arm server cores: 16).
+/// Independent sums, to cover a latency of 4 on 2 ports (x86: 12, which leaves registers for the factors among the 16
+/// of AVX2 and SSE; with 16 sums AVX2 reaches only two thirds of its peak) and on 4 (Arm server cores: 16).
 #define FALCHION_CHAINS_12(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #if defined(__aarch64__)
   #define FALCHION_CHAINS(X) FALCHION_CHAINS_12(X) X(12) X(13) X(14) X(15)
@@ -35,7 +35,7 @@ constexpr int kChains = 16;
 constexpr int kChains = 12;
 #endif
 
-/// Numbers in [0.5, 1.5) that no compiler can foresee.
+/// Numbers in [0.5, 1.5) that no compiler can predict.
 struct Seeds {
   float value[(kChains + 1) * 16];
   Seeds() {
@@ -47,7 +47,7 @@ struct Seeds {
   }
 };
 
-// x = x * a + b with a < 1 stays a normal number for ever. Named variables, since an array may stay in memory.
+// x = x * a + b with a < 1 stays a normal number for ever. Named variables, since an array might stay in memory.
 #define FALCHION_FMA_DECLARE(c) V x##c = LOAD(s.value + c * kLanes);
 #define FALCHION_FMA_STEP(c) x##c = FMA(x##c, a, b);
 #define FALCHION_FMA_SUM(c) x0 = FMA(x##c, a, x0);
@@ -190,8 +190,8 @@ Unit find_unit(const std::string& name) {
 
 /// Runs task(t) on the library's own `threads` workers. Returns the seconds from the first one's start to the last
 /// one's end. The workers read the clock themselves, because without a spare core a waiting thread would wake up late
-/// and the rate would come out too low. They are the workers that the kernels run on, so after a read of all memory
-/// they are awake, each on its core.
+/// and the rate would be too low. They are the workers that the kernels run on, so after a read of all memory they are
+/// awake, each on its core.
 template <class Task>
 double timed_on(int threads, const Task& task) {
   struct Shared {

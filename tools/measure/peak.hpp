@@ -1,5 +1,5 @@
-// tools/measure/peak.hpp: measures what this machine can do at best. Every share
-// that the command prints is a share of it.
+// tools/measure/peak.hpp: measures the peak rates of this machine. Every share that the command prints is relative to
+// them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace falchion::tools {
 bool unit_here(const std::string& unit);
 
 /// Flop/s of all `threads` together, the best of several short runs on random data in registers and L1. (With zeros AMX
-/// would be some 15 % faster, because less switches and the clock is higher.) It is 0 where the unit is not here.
+/// would be some 15 % faster, because fewer bits switch and the clock is higher.) It is 0 if the CPU lacks the unit.
 double measure_peak_flops(const std::string& unit, int threads);
 
 /// Reads 1 GiB once with all threads. That measures the DRAM limit, and it also flushes the caches.

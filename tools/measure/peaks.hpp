@@ -1,5 +1,4 @@
-// tools/measure/peaks.hpp: the limits of this machine that a run of the command has
-// asked for, each measured once or twice.
+// tools/measure/peaks.hpp: the limits of this machine that a run of the command needs, each measured once or twice.
 #pragma once
 
 #include <map>
@@ -16,7 +15,7 @@ class Peaks {
 
   void need(const std::string& unit);  ///< measures it unless it is known; an empty name asks for nothing
   DramReader& dram();                  ///< takes 1 GiB when first called
-  /// Measures everything once more. The larger number counts, since a limit is what an undisturbed machine can do.
+  /// Measures everything again. The larger number counts, since a limit is the rate of an undisturbed machine.
   void measure_again();
 
   int threads() const { return threads_; }

@@ -33,7 +33,7 @@ std::string colour(int step) {
                      std::lround(a.b + t * (b.b - a.b)));
 }
 
-/// The step of the scale, or -1 for a key that is not seen at all.
+/// The step of the scale, or -1 for a masked key.
 int step_of(double p) {
   if (!(p > 0)) return -1;
   const double at = 1 + std::log10(p) / kDecades;  // 0 at 1e-4, 1 at 1

@@ -17,7 +17,7 @@ Attention forward_of(const Instance& instance) {
   return a;
 }
 
-/// `best` refuses where this build has no kernel for the problem; the definition computes everything.
+/// Without a kernel for the problem in this build `best` refuses; then the definition computes it.
 Target forward_target(const Attention& a) {
   Plan plan;
   return Plan::make(a, Pass::forward, Backend::best, &plan) ? Backend::best : Backend::ref;

@@ -1,5 +1,5 @@
-// tools/problem/backward.hpp: what attention's backward pass takes besides the inputs of the forward pass, what it
-// writes, and whether that is right.
+// tools/problem/backward.hpp: the inputs and outputs of attention's backward pass besides the inputs of the forward
+// pass, and their check.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace falchion::tools {
 /// o, lse, grad_o and grad_lse.
 struct BackwardInputs : OperandTensors {};
 
-/// o and lse of the forward pass, made by the best path that is here.
+/// o and lse of the forward pass, computed by the best path of this machine.
 void make_state(const Instance& instance, Layout layout, BackwardInputs* out);
 /// The forward operands plus a random grad_o, and a random grad_lse where the problem has one.
 BackwardInputs make_backward_inputs(const Instance& instance, std::uint64_t seed, Layout layout = Layout::bshd);
 
-/// What one run writes, in the order of judge::Gradient; a gradient that is not wanted is empty. All are filled with
-/// NaN before the run, or with 0 where it adds to them. grad_bias has the extents of the bias, grad_alibi is summed
-/// over b.
+/// The outputs of one run, in the order of judge::Gradient; a gradient that is not requested is empty. All are filled
+/// with NaN before the run, or with 0 if the run accumulates. grad_bias has the extents of the bias, grad_alibi is
+/// summed over b.
 struct GradientOutputs {
   std::array<HostTensor, judge::kGradients> all;
 
@@ -30,7 +30,7 @@ struct GradientOutputs {
   void clear() const;  ///< fills with zeros instead, for files, since a run leaves rows of no sequence as they are
 };
 
-/// What gradients of an instance are compared with.
+/// The exact gradients of an instance.
 class BackwardReference {
  public:
   BackwardReference(const Instance& instance, const BackwardInputs& inputs);

@@ -14,7 +14,7 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
   constexpr std::size_t huge = std::size_t{2} << 20;
   const std::size_t align = bytes >= huge ? huge : 64;
   const std::size_t rounded = (bytes + align) / align * align;  // never 0, so that data() is never null
-  // The system would promise more memory than there is, and kill this process or another one when it is written.
+  // The system would promise more memory than it has, and kill a process when the memory is written.
   const bool fits = static_cast<double>(bytes) <= memory_bytes();
   if (fits) data_.reset(static_cast<std::byte*>(std::aligned_alloc(align, rounded)));
   if (!data_)

@@ -7,12 +7,12 @@
 
 namespace falchion::tools {
 
-/// Bytes on a 64-byte boundary. 2 MiB and more lie on huge pages where the system gives them, so that a measurement
+/// Bytes on a 64-byte boundary. Buffers of 2 MiB and more use huge pages if the system has them, so that a measurement
 /// measures the memory and not the TLB. The content is indeterminate.
 class Buffer {
  public:
   Buffer() = default;
-  /// Throws UsageError if this machine does not have so much.
+  /// Throws UsageError if this machine does not have that much memory.
   explicit Buffer(std::size_t bytes);
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }

@@ -114,8 +114,8 @@ void for_each_array(const Norm&, NormOperands*, const F&) {}
 template <class AnyOperands>
 class CopyOf {
  public:
-  /// `whole` lists allocations that are copied as a whole, with gaps and padding, where a view alone would not tell
-  /// where they end.
+  /// `whole` lists allocations that are copied as a whole, with gaps and padding, if a view alone does not have their
+  /// end.
   template <class Problem>
   static Status make(const Problem& problem, const AnyOperands& host, const std::vector<Bytes>& whole, CopyOf* out) {
     CopyOf copy;
@@ -185,8 +185,8 @@ class CopyOf {
   void add(const Bytes& bytes) {
     if (bytes.data != nullptr) ranges_.push_back({bytes, false, {}});
   }
-  /// Makes one range of ranges that share bytes. Of those that begin at one address the longest comes first, so that an
-  /// empty tensor there does not get a range of its own, in which range_of() would find the others.
+  /// Merges ranges that share bytes. Of those that begin at one address the longest comes first, so that an empty
+  /// tensor there does not get a range of its own, in which range_of() would find the others.
   void merge() {
     std::sort(ranges_.begin(), ranges_.end(), [](const Range& x, const Range& y) {
       return x.bytes.data != y.bytes.data ? x.bytes.data < y.bytes.data : x.bytes.size > y.bytes.size;

@@ -12,7 +12,7 @@ namespace falchion::tools {
 
 using judge::ErrorReport;
 
-/// What results are compared with: the definition in double, and the naive computation in the problem's own types.
+/// The results for comparison: the definition in double, and the naive computation in the problem's own types.
 class Reference {
  public:
   explicit Reference(const Instance& instance);
@@ -27,7 +27,7 @@ class Reference {
   judge::AttentionReference judge_;
 };
 
-/// What came of one path. A plan that refuses is a failure whose `why` is the reason.
+/// The result of one path. A refused plan is a failure whose `why` is the reason.
 struct Verdict {
   struct Output {
     const char* name;
@@ -39,7 +39,7 @@ struct Verdict {
 
   void add(const char* name, const ErrorReport& report);
   bool passed() const { return ran && why.empty(); }
-  /// The report of the output that is nearest to its limit or furthest past it.
+  /// The report of the output with the largest error relative to its limit.
   ErrorReport worst() const;
 };
 

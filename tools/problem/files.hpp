@@ -1,5 +1,5 @@
-// tools/problem/files.hpp: reads tensors from files and writes them. What cannot be read or written is a UsageError
-// with the file and the reason.
+// tools/problem/files.hpp: reads tensors from files and writes them. A failure is a UsageError with the file and the
+// reason.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ io::Array read_npy_array(const std::string& path);
 io::Archive read_archive(const std::string& path);
 
 /// Reads a list of numbers from a .npy file of one axis, of any integer or float type of 32 or 64 bits. A value that
-/// the wanted integer or finite float cannot hold as it is, such as a length of 2.7, is refused with its place.
+/// the requested integer or finite float cannot hold exactly, such as a length of 2.7, is refused with its position.
 std::vector<std::int64_t> read_integers(const std::string& path);
 std::vector<float> read_floats(const std::string& path);
 
@@ -23,7 +23,7 @@ std::vector<float> read_floats(const std::string& path);
 /// such as NumPy's float64, become f32 instead.
 void require_computed(bool may_convert, io::Array* array);
 
-/// The bytes of a dense tensor with its axes as they lie in memory.
+/// The bytes of a dense tensor with its axes in memory order.
 struct NamedTensor {
   std::string name;
   const HostTensor* tensor;

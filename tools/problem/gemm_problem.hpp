@@ -32,14 +32,14 @@ struct GemmOptions {
 
   void add_to(Command& command);
   bool sizes_given() const { return !m.empty() || !n.empty() || !k.empty() || !batch.empty(); }
-  /// One for each type and combination; what is not named is 1024, and the batch 1.
+  /// One for each type and combination; sizes that are not given are 1024, and the batch 1.
   std::vector<Gemm> expand(const std::vector<std::string>& dtypes) const;
 
   static constexpr std::initializer_list<const char*> kNames = {
       "--batch", "--m", "--n", "--k", "--activation", "--bias-n", "--residual", "--d-f32", "--scaling"};
 };
 
-/// What a problem leaves open of its tensors.
+/// The free choices of a problem's tensors.
 struct GemmShape {
   std::int64_t k2 = 1, n2 = 1;  // into how many parts k and n are cut
   bool own_b = false;           // each entry of the batch has its own b; else they share one

@@ -1,4 +1,4 @@
-// tools/problem/levels.hpp: every way in which this machine can run a problem: each backend, and each level of the CPU.
+// tools/problem/levels.hpp: the paths on which this machine can run a problem: each backend, and each level of the CPU.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace falchion::tools {
 
-/// The level's name as the library keeps it. Throws UsageError for a name that is no level and for one that this
+/// The level's name as the library's own string. Throws UsageError for a name that is no level and for one that this
 /// machine cannot run, with the reason.
 const char* require_level(const std::string& level);
 
@@ -20,16 +20,16 @@ struct Path {
   Target target(int threads) const;  // may throw UsageError
 };
 
-/// Each usable CPU level that has a variant of the operation for the dtype, the fastest first, and then ref when it is
-/// wanted. The emulated AMX level is slow and exists for tests, so it is included only on request.
+/// Each usable CPU level that has a variant of the operation for the dtype, the fastest first, and then ref if
+/// requested. The emulated AMX level is slow and exists for tests, so it is included only on request.
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated,
                                const char* operation = "attention_forward");
 
-/// Throws UsageError with the reason where a back end that was asked for by name cannot run here at all.
+/// Throws UsageError with the reason if a named back end cannot run here at all.
 void require_here(Backend backend);
 
-/// The GPU back ends that have a variant of the operation for the dtype and run on the device that is here; empty if
-/// there are none.
+/// The GPU back ends that have a variant of the operation for the dtype and run on the present device; empty if there
+/// are none.
 std::vector<Path> usable_gpu_paths(DType dtype, const char* operation = "attention_forward");
 
 /// What a plan chose: "cpu" and "amx"; the level is empty for ref.

@@ -33,8 +33,8 @@ struct NormOptions {
   bool add_residual = false;
 
   void add_to(Command& command);
-  /// One for each type and combination, with a weight (and of layer a bias) of the type of x. Where nothing is named
-  /// rows are 4096 and d is 4096.
+  /// One for each type and combination, with a weight (for layer also a bias) of the type of x. By default rows are
+  /// 4096 and d is 4096.
   std::vector<Norm> expand(const std::vector<std::string>& dtypes, const std::vector<std::int64_t>& d) const;
 
   static constexpr std::initializer_list<const char*> kNames = {"--rows", "--kind", "--add-residual"};

@@ -1,4 +1,4 @@
-// tools/problem/work.hpp: how much work a problem is, and what it is called in a table.
+// tools/problem/work.hpp: the work of a problem, and its name in a table.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace falchion::tools {
 
 /// 2 (d_qk + d_v) flop for each score that counts, times b and h_q. Without a band every score counts. In a causal
-/// square half of them count, as everybody reports it. Otherwise those inside the band count. Operands, when given,
-/// tell the packed lengths.
+/// square half of them count, as is usual. Otherwise those inside the band count. Operands, if given, have the packed
+/// lengths.
 double flop_count(const Attention& problem, const Operands* operands = nullptr);
 
 /// The bytes of q, k, v and o, each moved once. No schedule can move fewer.
@@ -30,7 +30,7 @@ Json to_json(const Attention& problem);
 struct BackwardProblem : Attention {};
 
 /// 2 (3 d_qk + 2 d_v) flop for each score that counts: those of S, of the gradient of P, and of grad_q, grad_k and
-/// grad_v. With d_qk = d_v that is 2.5 times forward's. What is frozen costs nothing.
+/// grad_v. With d_qk = d_v that is 2.5 times forward's. Frozen gradients cost nothing.
 double flop_count(const BackwardProblem& problem, const Operands* operands = nullptr);
 /// The bytes of q, k, v, o and grad_o, and of the gradients that are wanted, each moved once; and of lse.
 double byte_count(const BackwardProblem& problem, const Operands* operands = nullptr);
@@ -47,7 +47,7 @@ struct LinearProblem : LinearAttention {
 /// The flop of the chunked algorithm that no kernel can leave out, with E = d_qk, M = d_v and chunks of C tokens. For
 /// each token and value head the forward pass takes C (E + M) for the scores up to the diagonal, which are half of each
 /// chunk's square, and 4 E M for the state. The backward pass takes C (3 E + 2 M) and 10 E M. The tokens of one chunk
-/// need no state: at first it is 0, and nobody reads what the last chunk would add to it. (plan/work.hpp counts whole
+/// need no state: at first it is 0, and the last chunk's contribution is not needed. (plan/work.hpp counts whole
 /// squares, and the state for all tokens.)
 double flop_count(const LinearProblem& problem, int chunk);
 double byte_count(const LinearProblem& problem);  // q, k, v, o, or q, k, v, dO, dQ, dK, dV, and decays, each once

@@ -86,7 +86,7 @@ int ShapeOptions::element_bytes() const { return dtype == "fp8" ? 1 : dtype == "
 
 namespace {
 
-/// Refuses what is out of range, and what the mode has no use for.
+/// Refuses options that are out of range, or that the mode ignores.
 void check(const ShapeOptions& o, const std::string& mode) {
   struct Named {
     const char* name;

@@ -1,4 +1,4 @@
-// tools/roofline/cases.hpp: the shapes that `falchion roofline` is asked about, from its options.
+// tools/roofline/cases.hpp: the shapes of `falchion roofline`, from its options.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ShapeOptions {
   /// True if the user gave a size. cases() rejects options that its mode ignores.
   bool given() const;
   int element_bytes() const;
-  /// Every combination of the sizes; the mode's usual shapes where none is named. Throws UsageError.
+  /// Every combination of the sizes; the mode's usual shapes if none is given. Throws UsageError.
   std::vector<Case> cases(const std::string& mode) const;
 };
 

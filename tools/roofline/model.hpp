@@ -1,5 +1,5 @@
-// tools/roofline/model.hpp: how long attention must take at least, which is the counted work divided by what a device
-// can do. It is arithmetic alone: nothing is read, printed or measured here. docs/roofline.md derives every formula.
+// tools/roofline/model.hpp: the least time of attention: the counted work divided by the rates of a device. It is
+// arithmetic alone: nothing is read, printed or measured here. docs/roofline.md derives every formula.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ const std::vector<Device>& devices();
 /// Null for a name that is none of them; "a100" is a100-80.
 const Device* find_device(const std::string& key);
 
-/// What one call does. hbm counts each operand once. l2 counts what the multiprocessors ask the L2 for, tile by tile.
+/// The work of one call. hbm counts each operand once. l2 counts the loads of the multiprocessors from the L2, tile by
+/// tile.
 struct Work {
   double flop = 0, hbm = 0, l2 = 0, exps = 0;
   int element_bytes = 2;
@@ -37,7 +38,7 @@ struct Work {
 struct Attention {
   double b = 1, h_q = 32, h_k = 8, s_q = 4096, s_k = 4096, d = 128, d_v = 128;
   int element_bytes = 2;
-  bool causal = false;      // half the scores, as everybody counts
+  bool causal = false;      // half the scores, as is usual
   bool lse = false;         // 4 bytes a row more
   bool unfused = false;     // S and P are written and read
   double block_rows = 128;  // how many query rows, of all heads that share a K/V head, read K and V together
@@ -47,9 +48,9 @@ struct Attention {
 
 /// Softmax attention, prefill and decode alike.
 Work attention(const Attention& a);
-/// The backward pass of softmax attention. q, k, v, o and the gradient of o come in, the gradients of q, k and v go
-/// out, and so many exponentials are made as forward. block_rows is how many keys read Q and the gradient of O
-/// together; each such block adds its part of the gradient of q in f32.
+/// The backward pass of softmax attention. q, k, v, o and the gradient of o are read, the gradients of q, k and v are
+/// written, and there are as many exponentials as in the forward pass. block_rows is how many keys read Q and the
+/// gradient of O together; each such block adds its part of the gradient of q in f32.
 Work attention_backward(const Attention& a);
 /// Absorbed MLA decode. All heads share one latent of d numbers for each key, of which the first d_v are the values.
 /// h_k is not used.
@@ -66,7 +67,7 @@ struct Chunked {
 /// Linear attention, a prompt, chunk by chunk.
 Work linear_chunked(const Chunked& c);
 
-/// What is asked about, and what it is called: "b1 h32/8 s4096 d128 full".
+/// A shape and its name: "b1 h32/8 s4096 d128 full".
 struct Case {
   std::string name;
   Work work;

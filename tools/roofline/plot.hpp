@@ -1,5 +1,4 @@
-// tools/roofline/plot.hpp: the plane of a roofline picture: where things are in it, which places are taken, and the
-// texts and lines that stand there.
+// tools/roofline/plot.hpp: the plane of a roofline picture: coordinates, taken places, texts and lines.
 #pragma once
 
 #include <cmath>
@@ -19,7 +18,7 @@ struct Box {
   bool meets(const Box& o) const { return x0 < o.x1 && o.x0 < x1 && y0 < o.y1 && o.y0 < y1; }
 };
 
-/// Maps numbers to points of the picture, and remembers which places are taken.
+/// Maps numbers to points of the picture, and remembers taken places.
 class Plot {
  public:
   Plot(double x0, double x1, double y0, double y1) : x0_(x0), x1_(x1), y0_(y0), y1_(y1) {}

@@ -84,7 +84,7 @@ void read_rows(const std::string& path, const JsonValue& rows, std::vector<Point
     const Attention a = problem_of(section, name);
     const Work work = section == "backward" ? attention_backward(a) : attention(a);
     row.at("ms").each_member([&](const std::string& who, const JsonValue& ms) {
-      // A rate in FLOP/s is taken as it stands: prefill's names leave out the batch.
+      // A rate in FLOP/s is used as it is: prefill's names leave out the batch.
       const bool rate = row.text_or("unit", "") == "TFLOP/s";
       const double flops = rate ? row.at("rate").at(who).number() * 1e12 : work.flop / (ms.number() * 1e-3);
       points->push_back({fmt::format("{} {}", who, text), fmt::format("{} {}", who, series_of(section, name, a)),

@@ -14,7 +14,7 @@ struct Point {
 };
 
 /// rows[] of bench/compare_torch.py, or benchmarks[] of `falchion bench --json`. Rows without one length (varlen) have
-/// no single intensity and are left out. Throws UsageError with the file's name where nothing can be read from it.
+/// no single intensity and are left out. Throws UsageError with the file's name if it has no usable rows.
 std::vector<Point> read_points(const std::string& path);
 
 /// The points whose name or series has every word. An empty list keeps all.

@@ -1,5 +1,4 @@
-// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or
-// compute bound? Options, and what is shown.
+// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or compute bound? Its options and output.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ struct Options {
   ShapeOptions shapes;
 };
 
-/// This machine, measured as `falchion bench` measures it.
+/// This machine, measured like `falchion bench` does.
 Device measure_cpu(int threads, int element_bytes) {
   Peaks peaks(threads > 0 ? threads : cpu_count());
   std::string vectors = "generic";
@@ -105,7 +104,7 @@ std::vector<Device> chosen_devices(const Options& options) {
   return out;
 }
 
-/// The question, as the options ask it.
+/// The request, from the options.
 struct Report {
   std::vector<Device> devices;
   std::string mode;  // "" where the whole table was asked for
@@ -180,7 +179,7 @@ std::string svg_of(const Report& report, const Options& options) {
                        report.cases, report.points});
 }
 
-/// Refuses options that the answer would not depend on.
+/// Refuses options that the answer does not depend on.
 void check_use(const Options& options, const Given& given) {
   if (std::ranges::find(options.devices, "cpu") == options.devices.end())
     given.refuse({"--threads"}, "only --device cpu is measured");

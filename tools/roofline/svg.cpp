@@ -67,7 +67,7 @@ Spot spot_of(const Picture& picture, const Case& one, const Plot& plot) {
   return {plot.x(one.work.intensity()), plot.y(one.work.flop / bound(picture.device, one.work).least)};
 }
 
-/// Does the L2 move other bytes than memory?
+/// Whether the L2 moves other bytes than memory.
 bool ringed(const Device& device, const Case& one) {
   return device.l2 > 0 && std::abs(one.work.l2_intensity() / one.work.intensity() - 1) > 0.05;
 }
@@ -75,7 +75,7 @@ std::string ring(double px, double py) {
   return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#fff\" stroke=\"#222\"/>\n", px, py);
 }
 
-/// The number of a dot: as near as there is room, with a leader.
+/// Places the number of a dot as near as possible, with a leader.
 std::string number(const std::string& text, double px, double py, Plot* plot) {
   for (double radius = 15; radius < 400; radius += 6)
     for (const double angle : {0.25, 0.4, 0.1, 0.6, 0.75, 0.9, 0.0, 0.5}) {  // of a turn; down and right first
@@ -123,7 +123,7 @@ std::string points(const Picture& picture, const std::vector<std::string>& serie
   return out;
 }
 
-/// What the numbers and the markers mean. height: how far down it reaches.
+/// The legend of the numbers and the markers. height: its lower end.
 std::string panel(const Picture& picture, const std::vector<std::string>& series, double* height) {
   double y = kTop + 6;
   std::string out;

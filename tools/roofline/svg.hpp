@@ -19,7 +19,7 @@ struct Picture {
 constexpr std::size_t kMostDots = 16, kMostSeries = 12;
 
 /// Lines differ by dash and by label, and markers by shape and filling, so no colour is needed to read the picture. No
-/// two texts overlap. Throws UsageError for more dots or series than there is room for.
+/// two texts overlap. Throws UsageError if there is no space for all dots or series.
 std::string roofline_svg(const Picture& picture);
 
 }  // namespace falchion::tools::roofline

@@ -1,4 +1,4 @@
-// tools/roofline/text.hpp: what `falchion roofline` says: tables, crossovers, the answer in words, and JSON.
+// tools/roofline/text.hpp: the output of `falchion roofline`: tables, crossovers, the answer as text, and JSON.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ std::string points_text(const Device& device, const std::vector<Point>& points);
 /// "Is attention memory bound or compute bound?", with numbers.
 std::string answer_text(const std::vector<Device>& devices, const std::string& mode, int element_bytes);
 
-/// What the roofs allow at an intensity, FLOP/s: memory's slope or the products' ceiling.
+/// The limit at an intensity, FLOP/s: memory's slope or the products' ceiling.
 double ceiling(const Device& device, double intensity, int element_bytes);
 
 /// Numbers of the table and the crossovers in full; seconds, bytes, FLOP. Infinite is null.

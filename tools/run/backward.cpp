@@ -14,7 +14,7 @@
 namespace falchion::tools {
 namespace {
 
-/// The options that say where gradients go, in the order of judge::Gradient.
+/// The options of the gradients' files, in the order of judge::Gradient.
 NamedFiles gradient_files(const RunOptions& o) {
   return {{"--grad-q", &o.grad_q},
           {"--grad-k", &o.grad_k},
@@ -23,7 +23,7 @@ NamedFiles gradient_files(const RunOptions& o) {
           {"--grad-alibi", &o.grad_alibi}};
 }
 
-/// What is named is computed, and all of it where it goes into one archive. grad_k and grad_v come together.
+/// Requests the named gradients, and all of them for an archive. grad_k and grad_v come together.
 void set_wanted(const RunOptions& options, Attention* a) {
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) a->member = options.flags.member;
 #include "base/fields.def"

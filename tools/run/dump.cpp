@@ -1,5 +1,5 @@
-// tools/run/dump.cpp: see dump.hpp. The dump's line says which problem it was, so a storm's subject of that problem
-// lays out the operands as they were, and then their numbers are put in the place of random ones.
+// tools/run/dump.cpp: see dump.hpp. The dump's line has the problem, so a storm's subject of that problem lays out the
+// operands as they were, and then the dumped numbers replace the random ones.
 #include "run/dump.hpp"
 
 #include <fmt/core.h>
@@ -30,7 +30,7 @@ namespace {
 using storm::Image;
 using storm::Problem;
 
-/// The output that an input shares its memory with, where the run was in place.
+/// The output that shares memory with an input, if the run was in place.
 const Image::Place* place_of_input(const Image& image, const std::string& name) {
   constexpr std::pair<const char*, const char*> kShared[] = {
       {"x", "y"}, {"residual", "residual_out"},     {"residual", "d"},
@@ -41,7 +41,7 @@ const Image::Place* place_of_input(const Image& image, const std::string& name) 
   return nullptr;
 }
 
-/// Gives an operand of the image the numbers of the file. An extent of 1 there serves all of the operand's.
+/// Copies the numbers of the file into an operand of the image. An extent of 1 there is broadcast.
 void fill(const Image& image, const io::Array& array, const std::string& file) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError{fmt::format("{}: {}: {}", file, array.name, why)};
@@ -67,7 +67,7 @@ void fill(const Image& image, const io::Array& array, const std::string& file) {
       to.shape, [&](auto i, auto j, auto k, auto l) { store_element(to, i, j, k, l, load_element(from, i, j, k, l)); });
 }
 
-/// Those operands that a run writes: what the dump does not have, and gradients, which may be added to what it has.
+/// The operands that a run writes: those missing in the dump, and gradients, which may be accumulated.
 bool is_output(const std::string& name, const io::Archive& archive) {
   constexpr const char* kGradients[] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi"};
   return archive.find(name) == nullptr ||
@@ -92,7 +92,7 @@ void write_outputs(const std::string& path, const io::Archive& archive, const Im
   write_tensors(path, named);
 }
 
-/// Runs on a copy of the image, where what was written is left.
+/// Runs on a copy of the image, without restoring outputs in between.
 Samples time_runs(const Plan& plan, const storm::Subject& subject, const RunOptions& options, std::byte* copy) {
   const std::size_t bytes = plan.workspace_bytes();
   const int runs = static_cast<int>(options.repeat);
@@ -126,7 +126,7 @@ Samples time_runs(const Plan& plan, const storm::Subject& subject, const RunOpti
   return time;
 }
 
-/// The problem of the dump, to be run where the options say.
+/// The problem of the dump, with the path of the options.
 Problem problem_of(const RunOptions& options, const io::Archive& archive) {
   const auto line = archive.metadata.find("problem");
   if (line == archive.metadata.end())

@@ -1,4 +1,4 @@
-// tools/run/dump.hpp: `falchion run --dump FILE`: runs again what FALCHION_TRACE_DUMP wrote.
+// tools/run/dump.hpp: `falchion run --dump FILE`: repeats a run that FALCHION_TRACE_DUMP wrote.
 #pragma once
 
 #include "run/options.hpp"

@@ -21,7 +21,7 @@ NamedFiles input_files(const RunOptions& options) {
           {"--bias-n", &g.bias_n}, {"--bias-m", &g.bias_m}, {"--residual", &options.residual}};
 }
 
-/// (m, k), (batch, m, k) or (batch, m, k2, k1), as the four axes of the last.
+/// (m, k), (batch, m, k) or (batch, m, k2, k1), with the four axes of the last form.
 HostTensor read_matrix(const RunOptions& options, const std::string& path) {
   return options.tensors.read(path, [&](std::vector<std::int64_t>* shape) {
     if (shape->size() < 2 || shape->size() > 4)
@@ -69,7 +69,7 @@ GemmInstance load(const RunOptions& options) {
   g.bias_n = !from.bias_n.empty();
   g.bias_m = !from.bias_m.empty();
   g.residual = !options.residual.empty();
-  const HostTensor& like = g.beta != 0 ? x.c : x.residual;  // they say how n is cut
+  const HostTensor& like = g.beta != 0 ? x.c : x.residual;  // they determine how n is cut
   const bool is_cut = like.view.shape[2] > 1;
   x.d = make_tensor(dtype_of_d(g), {g.batch, g.m, is_cut ? like.view.shape[2] : 1, is_cut ? like.view.shape[3] : g.n});
   return x;

@@ -15,7 +15,7 @@ namespace {
 
 using Axes = std::vector<std::int64_t>;
 
-/// (d), (s, d), (b, s, d) or (b, s, h, d), as the four axes of the last. `axes` gets those of the file.
+/// (d), (s, d), (b, s, d) or (b, s, h, d), with the four axes of the last form. `axes` gets those of the file.
 HostTensor read_rows(const RunOptions& options, const std::string& path, Axes* axes = nullptr) {
   return options.tensors.read(path, [&](Axes* shape) {
     if (shape->empty() || shape->size() > 4)

@@ -1,4 +1,4 @@
-// tools/run/options.hpp: what `falchion run` is asked for, by its two passes of attention, by a GEMM and by a norm.
+// tools/run/options.hpp: the options of `falchion run`, for both passes of attention, a GEMM and a norm.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 namespace falchion::tools {
 namespace {
 
-/// What a run is held against: flop/s, or bytes/s where memory is the limit. A rate of 0 means that there is none.
+/// The limit of a run: flop/s, or bytes/s if memory is the limit. A rate of 0 means that there is none.
 struct Limit {
   double rate = 0;
   std::string name{};

@@ -1,4 +1,4 @@
-// tools/run/report.hpp: what `falchion run` says after a run, whichever operation it was.
+// tools/run/report.hpp: the output of `falchion run` after a run of any operation.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct Report {
   void print(const Plan& plan, const Samples& time, const RunOptions& options, const NamedFiles& written) const;
 };
 
-/// Refuses, before the work and not after it, an output that cannot be written or would overwrite another of the files.
+/// Refuses, before the work, an output that cannot be written or would overwrite another of the files.
 void check_files(const RunOptions& options, const NamedFiles& inputs, const NamedFiles& outputs);
 
 /// Times the runs on the CPU; a single run is not warmed up.

@@ -29,7 +29,7 @@
 namespace falchion::tools {
 namespace {
 
-/// A low rate in flop/s. With it, work of seconds is told from work of milliseconds before it begins.
+/// A low rate in flop/s, to predict whether a run takes seconds or milliseconds.
 double modest_rate(const Plan& plan) {
   if (plan_backend(plan) == "ref") return 3e8;
   const std::string level = plan_level(plan);
@@ -105,7 +105,7 @@ int run_forward(const RunOptions& options) {
   return exit_ok;
 }
 
-/// Options that only the backward pass has. Which gradients are wanted, its files say.
+/// Options that only the backward pass has. Its files determine the requested gradients.
 std::vector<const char*> names_of_backward() {
   std::vector<const char*> out = {"--o", "--grad-o", "--grad-q", "--grad-k", "--grad-v"};
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \

@@ -1,5 +1,5 @@
 // tools/verify/contents.hpp: the numbers of an operand, dense and in f32, each already rounded to the operand's type.
-// The definition reads them from here. The kernels read them from the image, where they lie as the Storage says.
+// The definition reads them from here, the kernels from the image, in the layout of the Storage.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class Contents {
   /// Each is factor times a number of mean 0 and deviation 1. That is a sum of four uniform integers, so it is the same
   /// on every machine.
   void fill_normal(std::uint64_t stream, float factor);
-  /// f(i, j, k, l, x) returns the number that takes x's place. Indices along still axes are 0.
+  /// f(i, j, k, l, x) returns the replacement of x. Indices along still axes are 0.
   template <class F>
   void change(const F& f) {
     for (std::int64_t i = 0; i < extent_[0]; ++i)
@@ -37,10 +37,10 @@ class Contents {
   float get(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
     return x_[static_cast<std::size_t>(index(i, j, k, l))];
   }
-  /// Sets one element, which a random number chooses, to x.
+  /// Sets one element, selected by a random number, to x.
   void plant(std::uint64_t random, float x);
 
-  /// Writes the numbers into the block, where `place` lies.
+  /// Writes the numbers into the block, at `place`.
   void store(std::byte* base, const Image::Place& place) const;
   /// The view for the definition. It is f32, or boolean for masks, which only
   /// `store` can tell. Still axes have stride 0.

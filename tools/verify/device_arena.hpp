@@ -14,8 +14,8 @@ namespace falchion::tools::storm {
 class DeviceArena {
  public:
   /// Copies the block there, calls run(base, workspace), waits, and copies it back into `back`. The workspace is filled
-  /// with `fill` before, and `whole` tells whether the guard behind it is still filled with it. Only one caller works
-  /// at a time, and the others wait.
+  /// with `fill` before, and `whole` returns whether the guard behind it is still filled with it. Only one caller works
+  /// at a time; the others wait.
   Status run(const std::byte* block, std::size_t size, std::size_t workspace_bytes, std::uint8_t fill, std::byte* back,
              bool* whole, const std::function<Status(std::byte* base, void* workspace)>& run);
 

@@ -1,5 +1,5 @@
 // tools/verify/draw.hpp: random problems. Problem i of a seed is the same on every machine and with any number of
-// workers. Only the path that it runs on is drawn from those that are here.
+// workers. Only its path is drawn from those of this machine.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class Dice {
   std::uint64_t seed_, count_ = 0;
 };
 
-// Both operations draw these in the same way.
+// All operations draw these in the same way.
 std::int64_t draw_length(Dice* dice, std::int64_t most);    ///< 0, 1, near the edges of tiles, or anything up to most
 std::int64_t draw_head_dim(Dice* dice, std::int64_t most);  ///< 1 to most; common ones are drawn more often
 std::int64_t draw_group(Dice* dice);                        ///< query heads for each K/V head, 1 to 16
@@ -61,7 +61,7 @@ void draw_linear_attention(Dice* dice, Problem* problem);
 void draw_gemm(Dice* dice, Problem* problem);
 void draw_norm(Dice* dice, Problem* problem);
 
-/// types: of those. The path is left to the caller.
+/// types: the allowed ones. The caller chooses the path.
 Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types);
 
 }  // namespace falchion::tools::storm

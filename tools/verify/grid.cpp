@@ -30,8 +30,8 @@ std::vector<Path> chosen_paths(const Grid& grid, Op op, DType dtype) {
   return out;
 }
 
-/// Whether a case is left out for sm90: nobody asked for Hopper's own variants, and they do not take this case. It runs
-/// on those of sm80, which are verified too.
+/// Whether a case is skipped for sm90: Hopper's own variants were not requested and do not accept it. It runs on those
+/// of sm80, which are verified too.
 template <class Problem>
 bool left_to_sm80(const Grid& grid, Op op, const Problem& problem, const Path& path) {
   if (path.backend != Backend::sm90 || parse_backend(grid.where.backend) != Backend::best) return false;
@@ -61,7 +61,7 @@ void verify_gemm_instance(const std::string& name, const GemmInstance& instance,
       [&](const Target& target) { return verify_gemm(instance, reference, target); }, rows);
 }
 
-/// Makes and verifies the cases whose names hold what was asked for.
+/// Makes and verifies the cases whose names contain the filter.
 template <class Case, class Verify>
 void verify_cases_of(const std::vector<Case>& cases, const Grid& grid, const Verify& verify) {
   const bool live = isatty(STDERR_FILENO) != 0;

@@ -14,7 +14,7 @@
 
 namespace falchion::tools {
 
-/// What is asked for.
+/// The request.
 struct Grid {
   std::vector<Op> ops;  // of Kind::attention and Kind::gemm
   std::vector<DType> types;
@@ -39,7 +39,7 @@ struct Row {
 /// In the backward pass o and lse come from a forward pass, and grad_o is random.
 void verify_instance(const std::string& name, Op op, const Instance& instance, const Grid& grid,
                      std::vector<Row>* rows);
-/// Throws UsageError where no case is left.
+/// Throws UsageError if no case is left.
 std::vector<Row> verify_grid(const Grid& grid);
 
 }  // namespace falchion::tools

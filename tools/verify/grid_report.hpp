@@ -1,4 +1,4 @@
-// tools/verify/grid_report.hpp: what `falchion verify` prints of its tables of problems.
+// tools/verify/grid_report.hpp: prints the results of `falchion verify`'s tables of problems.
 #pragma once
 
 #include <cstddef>

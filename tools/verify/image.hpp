@@ -1,5 +1,5 @@
 // tools/verify/image.hpp: all memory of one problem in one block, with poison between and around its operands. So one
-// copy carries it to a device, and one comparison tells whether anything was written that may not be written.
+// copy transfers it to a device, and one comparison detects every forbidden write.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace falchion::tools::storm {
 
-/// A byte that, repeated, is a NaN in f32, f16 and bf16, and one that no arithmetic of the library produces.
+/// A byte pattern that is a NaN in f32, f16 and bf16, and that no arithmetic of the library produces.
 inline constexpr std::uint8_t kPoison[2] = {0xA5, 0x7F};
 
 class Image {
@@ -33,7 +33,7 @@ class Image {
   };
 
   Place add(const std::string& name, DType dtype, const std::array<std::int64_t, 4>& shape, const Storage& storage);
-  /// Adds plain numbers, such as lengths and slopes. Returns where they lie.
+  /// Adds plain numbers, such as lengths and slopes. Returns their offset.
   std::size_t add_array(const std::string& name, std::size_t bytes);
 
   /// Makes the block, all poison, after the last add.
@@ -44,14 +44,14 @@ class Image {
   const std::vector<std::pair<std::string, Place>>& operands() const { return operands_; }
   const Place* find(const std::string& name) const;  // null: there is none
 
-  /// Gives an element in a copy of the block the value that it has here.
+  /// Restores an element in a copy of the block to its value here.
   void restore(std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
                std::int64_t l) const;
   /// Whether the element in the copy has the same bits as here.
   bool same(const std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
             std::int64_t l) const;
-  /// Says where the copy first differs from the other block of this size; empty if it differs nowhere. The memory of
-  /// the operand `except` is not looked at.
+  /// Describes where the copy first differs from the other block of this size; empty if nowhere. The memory of the
+  /// operand `except` is skipped.
   std::string difference(const std::byte* copy, const std::byte* other, const std::string& except = "") const;
 
  private:
@@ -71,7 +71,7 @@ class Image {
 /// Memory on a 4096-byte boundary with a guard behind it, filled with one byte.
 class GuardedBuffer {
  public:
-  /// Makes room for at least this many bytes. What the memory held is lost.
+  /// Allocates at least this many bytes. The old contents are lost.
   void resize(std::size_t bytes);
   void fill(std::uint8_t byte);
   bool guard_is_whole() const;

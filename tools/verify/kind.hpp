@@ -1,4 +1,4 @@
-// tools/verify/kind.hpp: what a storm knows of one kind of problem. A new kind adds its folder (kind, subject, draw,
+// tools/verify/kind.hpp: a storm's functions for one kind of problem. A new kind adds its folder (kind, subject, draw,
 // shrink) and its line in kind.cpp. The passes of softmax attention are two kinds here, because their operands differ.
 #pragma once
 
@@ -13,13 +13,13 @@
 namespace falchion::tools::storm {
 
 struct StormKind {
-  /// Draws sizes, features and memory. The type and the path are the caller's.
+  /// Draws sizes, features and memory. The caller chooses the type and the path.
   void (*draw)(Dice* dice, Problem* problem);
   std::unique_ptr<Subject> (*make_subject)(const Problem& problem);
 
-  /// tidy() of the fields that only this kind has.
+  /// tidy() for the fields that only this kind has.
   void (*tidy)(Problem* problem);
-  /// Throws UsageError with the key of a field that has no sound value.
+  /// Throws UsageError with the key of a field with an invalid value.
   void (*require_sound)(const Problem& problem);
   Words operands;  // those that may lie in a special way: their keys are layout_X
   Words scores;    // the values of the key scores

@@ -40,10 +40,10 @@ class OperandSubject : public Subject {
 
   explicit OperandSubject(const Problem& problem) : p_(problem) {}
 
-  /// Compares what a run wrote with the operation's reference. Returns what is wrong, or nothing.
+  /// Compares the outputs of a run with the operation's reference. Returns the first error, or nothing.
   virtual std::string check(const AnyOperands& got, bool tensor_cores) = 0;
 
-  /// over_input: whether an input lies there too, so that nobody can see which elements were written.
+  /// over_input: whether an input has the same memory, so that missing writes cannot be detected.
   Image::Place add_output(const char* name, Member tensor, DType dtype, const Contents::Shape& shape,
                           bool over_input = false) {
     outputs_.push_back({name, tensor, image_.add(name, dtype, shape, p_.storage_of(name)), over_input});
@@ -53,7 +53,7 @@ class OperandSubject : public Subject {
     const Image::Place place = image_.add(name, dtype, shape, p_.storage_of(name));
     inputs_.push_back({name, tensor, place, Contents(dtype, shape, p_.storage_of(name).zero)});
   }
-  /// An input that lies where an output does.
+  /// An input with the memory of an output.
   void add_input_at(const char* name, Member tensor, const Image::Place& place) {
     inputs_.push_back({name, tensor, place, Contents(place.view.dtype, place.view.shape, 0)});
   }

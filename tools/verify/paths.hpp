@@ -1,4 +1,4 @@
-// tools/verify/paths.hpp: the paths on which a storm runs a problem, and what a path may refuse.
+// tools/verify/paths.hpp: the paths on which a storm runs a problem, and the allowed refusals of a path.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace falchion::tools::storm {
 
-/// Is there such a variant in variants.def, built or not?
+/// Whether variants.def has such a variant, built or not.
 bool is_listed(Op op, DType dtype);
 /// Whether this build has any kernel of the path for the operation and type. `best` and ref always have one.
 bool has_variant(const Path& path, Op op, DType dtype);
 
-/// The ways to run an operation here. The list is empty where the back end has no kernel for the type (f32 attention on
+/// The ways to run an operation here. The list is empty if the back end has no kernel for the type (f32 attention on
 /// sm90). A path that should be drawn more often is in it more than once.
 std::vector<Path> storm_paths(const std::string& backend, const std::string& level, Op op, DType dtype);
 
@@ -25,13 +25,13 @@ Status make_plan(const Problem& problem, const Target& target, Plan* plan);
 /// Where a plan runs: "cpu avx2", "sm90".
 std::string place_of(const Plan& plan);
 
-/// Whether the plan of this problem may be refused as `unsupported`. A GPU's kernels need not do everything, and no
-/// path does what docs/contract.md calls not built yet. Everything else is promised on the CPU, in ref and for `best`.
+/// Whether the plan of this problem may be refused as `unsupported`. A GPU's kernels need not have every feature, and
+/// no path has those that docs/contract.md calls not built yet. All others are promised on the CPU, in ref and for
+/// `best`.
 bool may_be_unsupported(const Problem& problem);
 
-/// Whether a run of this plan may be refused as `invalid` although all operands are right. It may
-/// only where the plan's memory is sized by the hint of the longest length and all sequences together
-/// are longer. docs/contract.md says where.
+/// Whether a run of this plan may be refused as `invalid` although all operands are valid: only if the plan's memory is
+/// sized by the hint of the longest length and all sequences together are longer (docs/contract.md).
 bool may_exceed_the_hint(const Problem& problem, const Plan& plan);
 
 }  // namespace falchion::tools::storm

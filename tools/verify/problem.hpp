@@ -17,13 +17,13 @@ using line::Storage;
 using line::sum;
 using line::to_text;
 
-/// Parses a problem. Throws UsageError with the key that it does not understand.
+/// Parses a problem. Throws UsageError with the unknown key.
 Problem parse_problem(const std::string& text);
 /// The command that repeats the problem: falchion verify --problem '...'
 std::string command_of(const Problem& problem);
 
-/// To be called after a size or flag was changed: makes lists as long as b says, and drops what belongs to features
-/// that are off. The result is just what the text tells, so the text parses back to the same problem.
+/// Call it after changing a size or flag: resizes lists to b, and drops the fields of disabled features. The result is
+/// exactly what the text has, so the text parses back to the same problem.
 void tidy(Problem* problem);
 
 }  // namespace falchion::tools::storm

@@ -1,4 +1,4 @@
-// tools/verify/shrink_steps.hpp: how a step that makes a failing problem simpler is offered to shrink().
+// tools/verify/shrink_steps.hpp: how a step that simplifies a failing problem is offered to shrink().
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace falchion::tools::storm {
 
 using Steps = std::vector<Problem>;
 
-/// Adds the problem that `change` makes to the candidates, if it is another one.
+/// Adds the problem after `change` to the candidates, if it differs.
 template <class Change>
 void offer(const Problem& from, Steps* steps, const Change& change) {
   Problem next = from;

@@ -27,9 +27,9 @@
 namespace falchion::tools::storm {
 namespace {
 
-constexpr std::size_t kShrunk = 20;  // so many failures are made smaller and reported; the others are only counted
+constexpr std::size_t kShrunk = 20;  // this many failures are shrunk and reported; the others are only counted
 
-/// What went wrong, without its numbers. A smaller problem must fail for the same reason.
+/// The text of a failure without its numbers. A smaller problem must fail for the same reason.
 std::string kind_of(const std::string& why) {
   std::string out;
   std::copy_if(why.begin(), why.end(), std::back_inserter(out), [](char c) { return std::isalpha(c) != 0; });
@@ -79,8 +79,8 @@ struct Storm {
   void watch_progress(const std::atomic<bool>& finished);
 };
 
-/// The row of the report that a problem counts in. It names where the problem ran, since `best` may run anywhere, and a
-/// run on the CPU says nothing about a GPU.
+/// The row of the report that counts a problem. It has the place of the run, since `best` may run anywhere, and a run
+/// on the CPU does not test a GPU.
 std::string row_of(const Problem& problem, const Outcome& outcome) {
   const std::string asked = Path{problem.backend, problem.level}.name();
   return problem.backend != Backend::best || outcome.place.empty() ? asked

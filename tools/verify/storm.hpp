@@ -1,4 +1,4 @@
-// tools/verify/storm.hpp: runs many random problems on many workers, and makes those that fail smaller.
+// tools/verify/storm.hpp: runs many random problems on many workers, and shrinks those that fail.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct StormOptions {
   int workers = 0;       // 0: one a CPU
   double patience = 10;  // seconds that one run may take
   double grace = 10;     // seconds over `seconds` in which failures are still made smaller
-  /// How one problem is tried; tests put their own here.
+  /// Tries one problem; tests replace it.
   std::function<Outcome(const Problem&, Bench*, DeviceArena*, Watchdog::Slot*)> attempt = storm::attempt;
   bool as_json = false;
 };
 
-/// Those of the types asked for that some path of the storm has kernels for.
+/// Those of the requested types for which some path of the storm has kernels.
 std::vector<DType> types_of(const StormOptions& options, Op op);
 
 /// Runs them and prints a report; the exit code.
 int run_storm(const StormOptions& options);
-/// Runs only these problems and says for each what came out.
+/// Runs only these problems and prints the result of each.
 int run_problems(const std::vector<std::string>& texts, double patience, bool as_json);
 
 /// Makes a problem smaller: it halves sizes and drops features, one after the other, as long as `fails` returns true

@@ -1,5 +1,5 @@
 // tools/verify/subject.hpp: a problem with its memory and numbers, ready to run on any block that is a copy of its
-// image, and to judge what a run left there.
+// image, and to judge the result of a run there.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ class Subject {
 
   /// `base` is the image, or a copy of it, in memory that the plan's back end can use.
   virtual Status run(const Plan& plan, const std::byte* base, void* workspace, std::size_t bytes) const = 0;
-  /// Judges a run on a copy of the image, which was brought back to the host. Returns what is wrong
-  /// with the outputs, or nothing. It also undoes, in the copy, all that the run had to write, so
-  /// the copy must then be equal to the image.
+  /// Judges a run on a copy of the image, which was copied back to the host. Returns the first error of the outputs, or
+  /// nothing. It also restores, in the copy, all elements that the run had to write, so the copy must then be equal to
+  /// the image.
   virtual std::string judge(std::byte* copy, bool tensor_cores) = 0;
 
   const Image& image() const { return image_; }

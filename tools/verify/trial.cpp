@@ -12,7 +12,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-/// An executor that works on one thread and takes the tasks in another order at each call.
+/// An executor that works on one thread and runs the tasks in another order at each call.
 struct LentExecutor {
   int calls = 0;
   static void parallel_for(void* self, int n, void (*task)(void* context, int i), void* context) {
@@ -72,7 +72,7 @@ std::string text_of(const Status& status) {
   return status ? "ok" : fmt::format("{}: {}", name(status.code), status.why);
 }
 
-/// What is wrong after two runs that both say that they computed the problem; empty if nothing is.
+/// The error after two successful runs; empty if there is none.
 std::string fault_of_results(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject) {
   const Image& image = subject->image();
   const bool any_order = problem.attention.any_order;  // then grad_q, and nothing else, may have other bits each time

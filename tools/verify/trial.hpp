@@ -30,10 +30,10 @@ struct TwoRuns {
   std::byte *first = nullptr, *second = nullptr;
   bool guards_are_whole = true;  // of the workspace
 };
-/// Whether that is right. A run that is refused must not touch the memory, and must be refused both times.
+/// Whether that is right. A refused run must not touch the memory, and must be refused both times.
 Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject);
 
-/// device: null where no GPU is. slot: told what runs, and when.
+/// device: null without a GPU. slot: is notified of each run.
 Outcome attempt(const Problem& problem, Bench* bench, DeviceArena* device, Watchdog::Slot* slot);
 
 }  // namespace falchion::tools::storm

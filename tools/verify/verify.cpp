@@ -1,4 +1,4 @@
-// tools/verify/verify.cpp: `falchion verify`: every way this machine can run, against the definition in double.
+// tools/verify/verify.cpp: `falchion verify`: compares every path of this machine with the definition in double.
 #include <fmt/core.h>
 
 #include <limits>
@@ -35,7 +35,7 @@ struct Options {
   Grid grid_of() const;
 };
 
-/// Refuses options that the answer would not depend on.
+/// Refuses options that the answer does not depend on.
 void check_use(const Options& options, const Given& given) {
   options.tensors.check(given);
   options.where.target();  // what goes with the back end
@@ -138,7 +138,7 @@ int work(const Options& options) {
   return failures ? exit_failed : exit_ok;
 }
 
-/// After an interruption it tells of what was verified.
+/// After an interruption it prints the results so far.
 int verify(const Options& options) {
   const Interruptible guard;
   const int code = work(options);

@@ -1,5 +1,5 @@
-// tools/verify/watchdog.hpp: knows which worker runs what, so that a kernel that hangs or crashes is reported with the
-// command that repeats it. A GPU that hangs answers nothing, so the process then ends at once.
+// tools/verify/watchdog.hpp: tracks what each worker runs, so that a kernel that hangs or crashes is reported with the
+// command that repeats it. A hanging GPU does not respond, so the process then ends at once.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// Ends the process: nothing more can be asked of the device.
+/// Ends the process: the device no longer responds.
 [[noreturn]] void give_up(const std::string& what, const std::string& command);
 
 }  // namespace falchion::tools::storm

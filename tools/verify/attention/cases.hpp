@@ -20,7 +20,7 @@ struct VerifyCase {
 
 /// `quick` has some 35 small problems. `full` also has longer ones and every feature on every shape.
 std::vector<VerifyCase> verify_cases(bool full);
-/// The same problems, and what only the backward pass has.
+/// The same problems, with the features of the backward pass.
 std::vector<VerifyCase> verify_backward_cases(bool full);
 
 }  // namespace falchion::tools

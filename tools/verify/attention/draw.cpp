@@ -41,7 +41,7 @@ void halve(std::vector<std::int64_t>* list) {
   for (std::int64_t& x : *list) x = x > 1 ? (x + 1) / 2 : x;
 }
 
-/// Makes large sizes smaller until the definition can be computed in reasonable time.
+/// Reduces large sizes until the definition takes a reasonable time.
 void fit(Dice* dice, double budget, double most_elements, Problem* p) {
   Attention& a = p->attention;
   for (int i = 0; i < 200 && (work(*p) > budget || elements(*p) > most_elements); ++i) {
@@ -121,7 +121,7 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
   }
 }
 
-/// Sizes and how long sequences are, by the kind of traffic.
+/// Sizes and lengths, by the kind of traffic.
 struct Traffic {
   double budget = 2e7;
   std::int64_t b = 1, heads = 4, s_q = 300, s_k = 300;  // at most
@@ -183,8 +183,8 @@ void draw_sizes(Dice* dice, Problem* p) {
       default: a.h_q = a.h_k = 0; break;
     }
   }
-  // The backward pass has products of five kinds instead of two, and its judge computes each pair of a query and a key
-  // once for each gradient. With a quarter of the work a trial takes as long as one of the forward pass, some 10 ms.
+  // The backward pass has five products instead of two, and its judge computes each pair of a query and a key once for
+  // each gradient. With a quarter of the work a trial takes as long as one of the forward pass, some 10 ms.
   const double share = p->pass() == Pass::backward ? 0.25 : 1;
   fit(dice, share * traffic.budget, share * 4e6, p);
   if (!a.packed || !dice->chance(0.15)) return;  // below, the hint of the longest length is made wrong
@@ -214,7 +214,7 @@ void draw_data(Dice* dice, Problem* p) {
     data.k = dice->pick({1.F, 30.F});
   }
   if (kind > 0.95) data.v = dice->pick({100.F, 1e-3F});
-  // At -1e9 neighbouring f32 numbers differ by 64. So only scores that are equal before have a right answer there.
+  // At -1e9 neighbouring f32 numbers differ by 64. So only scores that were equal before have a defined answer there.
   if ((data.bias == "large" && dice->chance(0.8)) || (data.bias == "mild" && dice->chance(0.4)))
     data.shape = "zero";
   else if (dice->chance(0.12))

@@ -1,5 +1,5 @@
-// tools/verify/attention/inputs.hpp: the inputs that both passes of attention have: where they lie in the image, and
-// their numbers.
+// tools/verify/attention/inputs.hpp: the inputs of both passes of attention: their places in the image, and their
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ class AttentionInputs {
   /// Writes the numbers into the image, which is allocated.
   void write(std::byte* base) const;
 
-  /// The inputs in a copy of the image. What else an operand list has stays empty.
+  /// The inputs in a copy of the image. The other operands stay empty.
   Operands operands(const std::byte* base) const;
   /// The same numbers for the definition, dense and in f32. `base` is the image, for masks and lengths.
   Operands reference_operands(const std::byte* base) const;
 
-  /// Puts NaN into the rows of x that belong to no sequence. They are those of the axis `rows`, where the axis 0 is the
+  /// Puts NaN into the rows of x outside of all sequences. They are those of the axis `rows`, where the axis 0 is the
   /// batch. Rows that share memory are left alone.
   void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1) const;
   /// The numbers of stream n of this problem.
@@ -64,7 +64,7 @@ class AttentionInputs {
       if (of.forward == OperandField::reads && wanted) f(of, input);
     });
   }
-  /// Along which axes the extent is 1.
+  /// The axes with extent 1.
   unsigned ones_of(const OperandField& of) const;
 
   void fill_scores();

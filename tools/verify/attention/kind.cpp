@@ -1,5 +1,5 @@
-// tools/verify/attention/kind.cpp: the storms' entry for softmax attention's forward pass, and the limits that both
-// passes have.
+// tools/verify/attention/kind.cpp: the storms' entry for softmax attention's forward pass, and the limits of both
+// passes.
 #include "verify/attention/kind.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// tools/verify/attention/kind.hpp: what the storms' entries of both passes of softmax attention share.
+// tools/verify/attention/kind.hpp: common to the storms' entries of both passes of softmax attention.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace falchion::tools::storm {
 
-/// The names of what a pass reads or writes.
+/// The names of the operands of a pass.
 template <Pass pass>
 inline constexpr auto kOperandsOf = [] {
   constexpr auto mine = [](const OperandField& of) { return of.in(pass) != OperandField::neither; };

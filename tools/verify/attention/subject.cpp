@@ -1,4 +1,4 @@
-// tools/verify/attention/subject.cpp: a problem of attention's forward pass: its outputs, and how they are judged.
+// tools/verify/attention/subject.cpp: a problem of attention's forward pass: its outputs, and their check.
 #include "verify/subject.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"

@@ -1,5 +1,5 @@
-// tools/verify/backward/draw.cpp: random problems of attention's backward pass: those of the forward pass,
-// and what only this pass has.
+// tools/verify/backward/draw.cpp: random problems of attention's backward pass: those of the forward pass, with the
+// features of this pass.
 #include "verify/draw.hpp"
 
 namespace falchion::tools::storm {

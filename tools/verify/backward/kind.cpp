@@ -39,8 +39,8 @@ void require_backward(const Problem& p) {
   if (a.grad_bias) require_elements("grad_bias", {a.b, a.h_q, a.s_q, a.s_k});
 }
 
-/// Kernels with a workspace have room for b * s_q and b * s_k packed rows. A GPU's lengths lie on the device, so all
-/// rows are counted there, also those that belong to no sequence.
+/// A workspace has space for b * s_q and b * s_k packed rows. A GPU's lengths are on the device, so all rows count
+/// there, also those outside of all sequences.
 bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
   const Attention& a = p.attention;
   if (!a.packed || plan_backend(plan) == "ref") return false;

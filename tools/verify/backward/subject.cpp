@@ -1,5 +1,5 @@
-// tools/verify/backward/subject.cpp: a problem of attention's backward pass: what it takes besides the inputs
-// of the forward pass, the gradients that it writes, and how they are judged.
+// tools/verify/backward/subject.cpp: a problem of attention's backward pass: its inputs besides those of the forward
+// pass, its gradients, and their check.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -21,7 +21,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::nume
 constexpr Tensor Operands::*kOutputs[kGradients] = {&Operands::grad_q, &Operands::grad_k, &Operands::grad_v,
                                                     &Operands::grad_bias, &Operands::grad_alibi};
 
-/// What the forward pass of the problem gives, in f32 arithmetic and rounded as a kernel's: dense o and lse.
+/// The result of the problem's forward pass, in f32 arithmetic and rounded like a kernel's: dense o and lse.
 struct State {
   std::vector<float> o_memory, lse_memory;
   Tensor o, lse;
@@ -77,7 +77,7 @@ class AttentionBackwardSubject : public Subject {
   Operands operands(const std::byte* base) const;
   Operands reference_operands() const;
   std::uint64_t stream(std::uint64_t n) const { return inputs_.stream(n); }
-  /// A number of mean 0 and deviation 1 that belongs to one row of one head.
+  /// A number of mean 0 and deviation 1 for one row of one head.
   static float of_row(const Contents& noise, std::int64_t b, std::int64_t h, std::int64_t i) {
     return noise.get(b, h, i, 0);
   }
@@ -113,14 +113,14 @@ void AttentionBackwardSubject::lay_out() {
   output(Gradient::alibi, DType::f32, {p_.grad_alibi_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.grad_alibi);
 }
 
-/// o and lse of the forward pass, or what Data::state makes of them.
+/// o and lse of the forward pass, modified as Data::state says.
 void AttentionBackwardSubject::fill_state() {
   const State own(a_, inputs_.reference_operands(image_.data()));
   const std::string& kind = p_.data.state;
   Contents noise(DType::f32, lse_.place.view.shape, 0);  // a number for each row
   noise.fill_normal(stream(40), 1);
   o_.data.fill_normal(stream(41), p_.data.v);
-  // Of keys that are elsewhere: their lse is near the row's own, or near 0 where the row sees no key here.
+  // For keys that are elsewhere: their lse is near the row's own, or near 0 if the row sees no key here.
   const auto elsewhere = [&](auto b, auto h, auto i) {
     const float mine = own.lse_at(b, h, i);
     return (mine == -kInf ? 0 : mine) + 2 * of_row(noise, b, h, i);
@@ -169,7 +169,7 @@ void AttentionBackwardSubject::fill() {
   if (a_.grad_lse) inputs_.spoil(&grad_lse_.data, p_.storage_of("grad_lse"), true, 2);
 }
 
-/// Where gradients are added, there is something that they are added to.
+/// Accumulated gradients start from random contents.
 void AttentionBackwardSubject::fill_outputs() const {
   for (std::size_t n = 0; n < kGradients; ++n) {
     if (!outputs_[n].there) continue;
@@ -193,8 +193,8 @@ Operands AttentionBackwardSubject::operands(const std::byte* base) const {
   return x;
 }
 
-/// The same numbers for the definition: dense, in f32. Its outputs are those of the image, which hold what gradients
-/// are added to.
+/// The same numbers for the definition: dense, in f32. Its outputs are those of the image, with the contents that
+/// gradients are added to.
 Operands AttentionBackwardSubject::reference_operands() const {
   Operands x = inputs_.reference_operands(image_.data());
   attach_own(image_.data(), &x);
@@ -222,7 +222,7 @@ std::string AttentionBackwardSubject::judge(std::byte* copy, bool tensor_cores) 
         }
     };
     for_each([&](auto i, auto j, auto k, auto l) {
-      // Where gradients are added, adding nothing leaves an element as it was.
+      // With accumulation, adding nothing leaves an element unchanged.
       if (why.empty() && a_.grads != Grads::accumulate && image_.same(copy, place, i, j, k, l))
         why = text(kGradientNames[n], "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
     });

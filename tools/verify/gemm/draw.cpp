@@ -7,7 +7,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-/// Makes large sizes smaller until the definition can be computed in reasonable time.
+/// Reduces large sizes until the definition takes a reasonable time.
 void fit(double budget, Problem* p) {
   Gemm& g = p->gemm;
   const auto work = [&] {
@@ -28,8 +28,8 @@ std::int64_t draw_parts(Dice* dice, std::int64_t* extent) {
   return parts;
 }
 
-/// Bytes go to Hopper's tensor cores where their rows are whole chunks of 16, and their heads whole boxes of 128. Other
-/// draws would seldom do that.
+/// Hopper's tensor cores accept bytes if their rows are whole chunks of 16, and their heads whole boxes of 128. Other
+/// draws would rarely fulfil that.
 void suit_bytes(Dice* dice, Problem* p) {
   Gemm& g = p->gemm;
   if (!is_8bit(g.dtype) || p->k2 > 8 || !dice->chance(0.6)) return;
@@ -74,7 +74,7 @@ void draw_features(Dice* dice, Problem* p) {
   g.bias_n = dice->chance(0.3);
   g.bias_m = dice->chance(0.2);
   g.residual = dice->chance(0.3);
-  // Whatever is not f32 means the type of a, or of d where a has 8 bits.
+  // A type other than f32 means the type of a, or of d if a has 8 bits.
   p->bias_dtype = dice->chance(0.5) ? DType::f32 : DType::bf16;
   p->in_place = dice->chance(0.3);
   if (dice->chance(0.1)) p->data.q = dice->pick({0.01F, 10.F});

@@ -20,7 +20,7 @@ constexpr std::string_view kPlants[] = {"nan_a",       "nan_b",        "nan_c", 
                                         "nan_bias_m",  "inf_residual", "inf_bias_n",   "inf_bias_m",
                                         "nan_scale_a", "nan_scale_b",  "inf_scale_a",  "inf_scale_b"};
 
-/// What only problems of 8-bit numbers have, and what d in i32 leaves out.
+/// Removes the features of 8-bit problems from others, and those that d in i32 excludes.
 void tidy_8bit(Gemm* g) {
   const bool bytes = is_8bit(g->dtype);
   if (!bytes) g->scaling = Scaling::none;

@@ -23,7 +23,7 @@ double elements(const Problem& p) {
          static_cast<double>(a.b * a.h_v * a.d_qk * a.d_v);
 }
 
-/// Makes large sizes smaller until the definition can be computed in reasonable time.
+/// Reduces large sizes until the definition takes a reasonable time.
 void fit(Dice* dice, double budget, double most_elements, Problem* p) {
   LinearAttention& a = p->linear;
   for (int i = 0; i < 200 && (work(*p) > budget || elements(*p) > most_elements); ++i) {

@@ -1,5 +1,5 @@
-// tools/verify/linear/kind.cpp: the storms' entry for linear attention, in both passes: its limits, its words, and
-// which refusals are allowed.
+// tools/verify/linear/kind.cpp: the storms' entry for linear attention, in both passes: its limits, its names, and the
+// allowed refusals.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -61,7 +61,7 @@ void require_linear(const Problem& p) {
 bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
   const LinearAttention& a = p.linear;
   if (!a.packed) return false;
-  // A GPU's lengths lie on the device, so all rows are counted there, also those that belong to no sequence.
+  // A GPU's lengths are on the device, so all rows count there, also those outside of all sequences.
   if (on_gpu(plan)) return plan.workspace_bytes() > 0 && sum(p.lengths_q) + p.spare > a.b * a.s;
   return sum(p.lengths_q) > a.b * a.s;
 }

@@ -104,7 +104,7 @@ void LinearSubject::lay_out() {
   output(LinearOutput::grad_decay, DType::f32, g, backward && decays);
   output(LinearOutput::grad_initial_state, DType::f32, state, backward && a_.initial_state);
   output(LinearOutput::grad_initial_z, DType::f32, states_z, backward && a_.initial_state && z);
-  if (p_.in_place) {  // the initial state lies where the final one will be written
+  if (p_.in_place) {  // the initial state uses the memory of the final one
     const auto on = [&](const char* name, Tensor O::*tensor, LinearOutput which) {
       const Image::Place& at = outputs_[static_cast<std::size_t>(which)];
       if (at.there) inputs_.push_back({name, tensor, at, Contents(DType::f32, at.view.shape, 0)});

@@ -1,4 +1,4 @@
-// tools/verify/norm/subject.cpp: makes a norm's operands and their numbers, and judges what it writes.
+// tools/verify/norm/subject.cpp: makes a norm's operands and their numbers, and judges its outputs.
 #include <array>
 
 #include "judge/norm.hpp"
