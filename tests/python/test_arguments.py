@@ -119,7 +119,6 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"out": Q}, falchion.Invalid, "^out overlaps q"),
     ({"lse": np.zeros((2, 4, 5), np.float16)}, falchion.Invalid, "lse.dtype = float16"),
     ({"lse": np.zeros((2, 5), np.float32)}, falchion.Invalid, r"lse has 2 axes: it must have 3, \(b, h, s\)"),
-    ({"sinks": None}, TypeError, r"attention\(\) has no argument 'sinks'"),
 ]
 
 
@@ -129,6 +128,12 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_refused(options: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         falchion.attention(**({"q": Q, "k": K, "v": V} | options))
+
+
+@pytest.mark.parametrize("name", ["sinks", "page_table", "block_table"])
+def test_what_is_not_offered_has_no_argument(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"attention\(\) has no argument '{name}'"):
+        falchion.attention(Q, K, V, **{name: None})
 
 
 def test_python_rules_of_arguments() -> None:
