@@ -9,10 +9,10 @@ namespace falchion {
 void plan_attention_backward_cpu(PlanData* plan);
 Status plan_attention_backward_gpu(Backend backend, PlanData* plan);
 
-/// Does one kernel own tiles of keys and add to the sums of grad_q, or do two own tiles of keys and of rows?
+/// Whether one kernel owns tiles of keys and adds to the sums of grad_q; else two own tiles of keys and of rows.
 bool computes_pairs_once(const Variant& variant) noexcept;
 
-/// How the operands of a run lie.
+/// The layout of a run's operands.
 Layout backward_layout_of(const PlanData& plan, const Operands& operands) noexcept;
 
 }  // namespace falchion

@@ -47,7 +47,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
                                   " of keys are over the grid's limit of ", INT32_MAX / 4)};
 }
 
-/// What a variant asks of the operands of a run.
+/// The conditions of a variant on a run's operands.
 Conditions needs_of(const Variant& variant) {
   if (variant.kind == VariantKind::general) return {};
   const Conditions all = Condition::aligned | Condition::contiguous;

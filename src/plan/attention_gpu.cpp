@@ -20,11 +20,11 @@
 namespace falchion {
 namespace {
 
-/// f32 in two f16 parts, which a kernel of its own writes to the workspace. So the operands may lie anyhow.
+/// f32 in two f16 parts, which a separate kernel writes to the workspace. So the operands may have any layout.
 bool is_halves(const Variant& listed) { return listed.kind == VariantKind::halves; }
 
-/// Query rows for each K/V head. A packed problem says by its hint s_q how long its sequences are; 0 says nothing, and
-/// then they count as many.
+/// Query rows for each K/V head. The hint s_q of a packed problem is the length of its sequences; without a hint (0)
+/// there are assumed to be many.
 std::int64_t rows_a_head(const Attention& a) {
   if (a.packed && a.s_q == 0) return tiles::kFewRows + 1;
   return a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
@@ -46,8 +46,8 @@ double input_bytes(const Attention& a) {
   return static_cast<double>(size_of(a.dtype) * a.b) * (rows_q * d_qk + rows_k * (d_qk + d_v));
 }
 
-/// Kind halves writes q, k and v once more before it begins, so there must be enough to compute. What it writes has its
-/// place in the workspace, so the plan must know how many rows there may be.
+/// Kind halves writes q, k and v once more before it begins, so there must be enough to compute. The copies are in the
+/// workspace, so the plan must know the number of rows.
 std::string why_not_halves(const Attention& a, bool named) {
   if (a.packed && (a.s_q == 0 || a.s_k == 0)) return "packed lengths without a hint";
   const double flops = attention_flops(a);
@@ -57,7 +57,7 @@ std::string why_not_halves(const Attention& a, bool named) {
               scaled_text(flops, "flop"));
 }
 
-/// named: the caller asks for this back end, so that nothing is refused only for being slower than another one.
+/// named: the caller has chosen this back end, so no variant is refused only for being slower than another back end.
 std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
@@ -72,8 +72,8 @@ std::string why_not(const Variant& listed, const Attention& a, const cuda::Devic
 /// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain variant of 128 is faster.
 bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
 
-/// Few rows: the query heads of a K/V head share a tile, where that saves a tenth of the tiles. A box of TMA holds
-/// whole groups.
+/// Few rows: the query heads of a K/V head share a tile, if that saves a tenth of the tiles. A box of TMA holds whole
+/// groups.
 int choose_group(Backend backend, const Attention& a, int rows) {
   if (a.h_k == 0 || a.h_q == 0) return 1;
   const std::int64_t g = a.h_q / a.h_k;
@@ -82,7 +82,7 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 }
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
-/// once; packed rows are known too late for their partial results to have a place.
+/// once; packed rows are known too late for partial results in the workspace.
 int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
@@ -94,9 +94,9 @@ int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int
   return fewest_parts(items, slots, most, tiles::kSplitWaves);
 }
 
-/// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before. There are as
-/// many as fit on the device. Tiles of the same length are dealt in turn. Where their lengths differ, because of a band
-/// or because only the device knows the lengths, they are drawn from a counter in the workspace.
+/// Hopper: CTAs that walk over the tiles, so that the loads of one tile overlap the end of the tile before. There are
+/// as many as fit on the device. Tiles of equal length are dealt in turn. If their lengths differ, because of a band or
+/// because only the device knows the lengths, they are drawn from a counter in the workspace.
 void choose_walkers(std::int64_t slots, PlanData* plan) {
   AttentionPlan& attention = plan->attention();
   const Attention& a = attention.problem;
@@ -110,9 +110,9 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   if (attention.counted) plan->workspace = gpu::kTileCounterBytes;
 }
 
-/// May CTAs start while the kernel before this one in the stream still runs? It costs the host half a microsecond less.
-/// But where several CTAs share an SM, a grid that the SMs hold at once would crowd on the SMs that are free first, two
-/// on one and none on another. Such a grid waits.
+/// Whether CTAs may start while the previous kernel in the stream still runs, which costs the host half a microsecond
+/// less. But if several CTAs share an SM, a grid that fits on the SMs at once would fill the SMs that are free first,
+/// two CTAs on one and none on another. Such a grid waits.
 bool may_start_early(const cuda::Device& device, const PlanData& plan, std::int64_t slots) {
   const bool alone = plan.variant->facts_as<gpu::AttentionFacts>().ctas == 1;  // a CTA has its SM for itself
   return device.sm >= 90 && (alone || plan.items * plan.attention().splits >= 2 * slots);
@@ -152,14 +152,14 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-/// What a variant asks of the operands of a run. The workspace of kind halves has room for so many packed rows.
+/// The conditions of a variant on a run's operands. The workspace of kind halves limits the packed rows.
 Conditions needs_of(const Variant& variant, const Attention& a) {
   if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
   if (variant.kind == VariantKind::general) return {};
   return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
 
-/// Are there no more packed rows than the hints of the problem say?
+/// Whether the packed rows are within the hints of the problem.
 bool rows_fit(const Attention& a, const Operands& x) noexcept {
   return !a.packed || (x.q.shape[1] <= a.b * a.s_q && x.k.shape[1] <= a.b * a.s_k);
 }

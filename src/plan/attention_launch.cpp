@@ -1,4 +1,4 @@
-// src/plan/attention_launch.cpp: hands a plan over. It decides nothing.
+// src/plan/attention_launch.cpp: fills a kernel's arguments from a plan of attention. It decides nothing.
 #include "plan/attention_launch.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// src/plan/choice.hpp: what a plan of a GPU may run. How the operands of a run lie is known only then, so a plan keeps
-// a short list of choices, each with what the operands must be for it, and a run takes the first that fits.
+// src/plan/choice.hpp: the choices of a plan for a GPU. The layouts of the operands are known only at the run, so a
+// plan keeps a short list of choices, each with its conditions on the operands, and a run takes the first one whose
+// conditions hold.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,16 @@ namespace falchion {
 
 struct Variant;
 
-/// What a choice may ask of the operands, in the order in which explain() names it. What each means for the operands of
-/// an operation is said where that operation's layout_of() finds it out.
+/// The conditions of a choice on the operands, in the order in which explain() names them. Each operation's layout_of()
+/// decides what they mean for its operands.
 enum class Condition : std::uint8_t {
   one_matrix,  // GEMM: the batch is rows of one matrix, since it shares b and rows of an entry follow those of the last
   aligned,     // rows begin at multiples of 16 bytes, so that 16 bytes can be moved at a time
   contiguous,  // the elements of a row follow each other
   along_k,     // GEMM: so do those of a and b along k
-  tma,         // TMA can follow the strides
+  tma,         // TMA accepts the strides
   room,        // the workspace has room for all packed rows
-  count,       // how many there are
+  count,       // the number of conditions
 };
 using Conditions = SetOf<Condition>;
 constexpr Conditions operator|(Condition a, Condition b) { return Conditions(a) | b; }
@@ -41,7 +42,7 @@ struct GemmGpuCut {
   constexpr std::int64_t pieces() const { return whole + (items - whole) * splits; }
 };
 
-/// How the work is cut where choices differ in that; where they do not, the plan itself says it.
+/// The cut of the work, if choices differ in it; otherwise the plan has it.
 using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut>;
 
 struct Choice {
@@ -63,11 +64,11 @@ constexpr const Choice* first_that_fits(std::span<const Choice> choices, Conditi
   return nullptr;
 }
 
-/// How the operands of a run lie: the conditions that they meet, of those that a choice of the plan asks for.
+/// The layout of a run's operands: the conditions that they meet, among those of the plan's choices.
 struct Layout {
   Conditions met;
 };
-/// Of a GEMM, where finding that out is half of what its kernel is handed.
+/// The layout for a GEMM, with the kernel's arguments that follow from it.
 struct GemmLayout : Layout {
   gpu::GemmArgs args{};  // but for the cut and the workspace
 };

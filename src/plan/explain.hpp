@@ -1,4 +1,4 @@
-// src/plan/explain.hpp: the parts of the story that each operation tells of itself, and what they share.
+// src/plan/explain.hpp: each operation's parts of explain(), and their common functions.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ void tell_choices(const PlanData& plan, Story* story);
 /// "k stays whole", or how it is cut.
 std::string parts_of_k(const GemmGpuCut& cut);
 
-// For each operation: describe(); the fields of its problem under their own names; what is asked, with the work that it
-// is; what was decided.
+// For each operation: describe(); the fields of its problem under their own names; the problem, with its work; the
+// decision.
 std::string describe_attention(const PlanData& plan);
 Json problem_facts(const Attention& problem);
 Json attention_facts(const PlanData& plan);

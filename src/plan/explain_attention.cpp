@@ -24,7 +24,7 @@ std::string band_text(const Band& band) {
   return text("window(", side(band.left), ", ", side(band.right), ", ", where, ")");
 }
 
-/// What the band's diagonal means, for those who know another library's.
+/// The meaning of the band's diagonal, in the terms of other libraries.
 std::string diagonal_text(const Band& band) {
   if (band.left < 0 && band.right < 0) return "";
   if (band.align == Align::bottom_right) return ": the last query stands at the last key";
@@ -168,7 +168,7 @@ void tell_grid(const PlanData& plan, Story* story) {
                                       {"busy_percent", busy}})}});
 }
 
-/// What kind halves has in the workspace.
+/// The contents of kind halves' workspace.
 const char* halves_text(const PlanData& plan) {
   return plan.variant->kind == VariantKind::halves ? ": q, k and v as two f16 parts" : "";
 }

@@ -1,4 +1,4 @@
-// src/plan/explain_choices.cpp: what a plan of a GPU may run, and on which operands, in words and facts.
+// src/plan/explain_choices.cpp: explains the choices of a plan for a GPU, with their conditions, in words and facts.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -14,7 +14,7 @@
 namespace falchion {
 namespace {
 
-/// As the JSON and docs/explain.md name it.
+/// Its name in the JSON and docs/explain.md.
 const char* name(Condition x) {
   constexpr const char* kNames[] = {"one_matrix", "aligned", "contiguous", "along_k", "tma", "room"};
   static_assert(std::size(kNames) == static_cast<std::size_t>(Condition::count));

@@ -45,9 +45,9 @@ double rate_of(const Gemm& g, const Variant& variant) {
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
 
-/// About how many microseconds so many pieces of work take side by side, each of so many blocks of k. A CTA that has an
-/// SM for itself, but is meant to share it, computes a block of k in less time than those that share it, though not at
-/// the whole rate of the SM.
+/// The estimated microseconds of `pieces` pieces of work side by side, each of `blocks` blocks of k. A CTA that has an
+/// SM alone, but is meant to share it, computes a block of k in less time than CTAs that share it, though not at the
+/// whole rate of the SM.
 double microseconds_of(const Gemm& g, const Variant& variant, std::int64_t pieces, std::int64_t blocks,
                        const cuda::Device& device) {
   if (pieces == 0) return 0;
@@ -62,7 +62,7 @@ double microseconds_of(const Gemm& g, const Variant& variant, std::int64_t piece
   return waves * (ends + static_cast<double>(blocks) * block);
 }
 
-/// The same for all tiles as they are cut, with what it takes to add the parts up.
+/// The same for all tiles of a cut, with the time to add the parts up.
 double microseconds(const Gemm& g, const Variant& variant, const GemmGpuCut& of, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const std::int64_t blocks = blocks_of_k(g, facts), cut_tiles = of.items - of.whole;
@@ -72,8 +72,8 @@ double microseconds(const Gemm& g, const Variant& variant, const GemmGpuCut& of,
   return time + tiles::kGemmCombine + 2 * partial_bytes(g, facts, cut_tiles, of.splits) / tiles::kGemmPartialRate;
 }
 
-/// The cut with which everything ends soonest: of none of the tiles, of all, or of those that are left over when others
-/// have filled the device some times, or once less.
+/// The cut with the shortest time: of none of the tiles, of all, or of those that are left over when the others have
+/// filled the device some times, or once less.
 GemmGpuCut best_cut(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   GemmGpuCut best{.items = items, .whole = items};
@@ -109,20 +109,20 @@ GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device
   out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
   if (out.splits == 1) out.whole = out.items;
   const int together = ctas_an_sm(facts, device);
-  // A grid of which several CTAs share an SM would crowd on the SMs that are free first, if it were started early.
+  // A grid with several CTAs an SM would fill the SMs that are free first, if it were started early.
   const bool fills = out.pieces() >= 2 * std::int64_t{device.sms} * together;
   out.early = device.sm >= 90 && (together == 1 || fills);
   out.microseconds = microseconds(g, variant, out, device);
   return out;
 }
 
-/// Bytes of the sums of all parts, where a variant runs that cut.
+/// Bytes of the sums of all parts, if a variant runs that cut.
 double workspace_of(const Gemm& g, const Variant& variant, const GemmGpuCut& cut) {
   if (is_few_of_hopper(variant)) return 0;
   return partial_bytes(g, variant.facts_as<gpu::GemmFacts>(), cut.items - cut.whole, cut.splits);
 }
 
-/// What a variant asks of the operands of a run.
+/// The conditions of a variant on a run's operands.
 Conditions needs_of(const Variant& variant) {
   if (variant.kind == VariantKind::general) return {};
   if (variant.backend == Backend::sm80) return Condition::aligned;
@@ -130,7 +130,8 @@ Conditions needs_of(const Variant& variant) {
   return is_8bit(variant.dtype) ? for_tma | Condition::along_k : for_tma;
 }
 
-/// Of 16 bits on Hopper, what TMA cannot follow may still be aligned: then sm80's tiles take it, and general the rest.
+/// In 16 bits on Hopper, operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and
+/// general the rest.
 void choose(const cuda::Device& device, PlanData* plan) {
   const Gemm& g = plan->gemm().problem;
   const auto add = [&](const Variant* variant) {
@@ -150,8 +151,8 @@ void choose(const cuda::Device& device, PlanData* plan) {
   if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
 }
 
-/// The cut of a choice: that of one before it which has the same tile for the same matrix, as sm80's tile and general
-/// have, or one that is weighed now.
+/// The cut of a choice: that of an earlier choice with the same tile for the same matrix (sm80's tile and general), or
+/// a new one.
 GemmGpuCut cut_of(const Choice& choice, const Gemm& matrix, const cuda::Device& device, const PlanData& plan) {
   const gpu::GemmFacts& facts = choice.variant->facts_as<gpu::GemmFacts>();
   for (const Choice& earlier : plan.gpu.choices) {
@@ -162,7 +163,7 @@ GemmGpuCut cut_of(const Choice& choice, const Gemm& matrix, const cuda::Device& 
   return cut(matrix, *choice.variant, device);
 }
 
-/// How each choice cuts the problem, and room in the workspace for any of them.
+/// Cuts the problem for each choice, and sizes the workspace for the largest.
 Status decide_cuts(const cuda::Device& device, PlanData* plan) {
   GemmPlan& gemm = plan->gemm();
   const Gemm& g = gemm.problem;
@@ -194,10 +195,10 @@ bool lacks_swiglu(const Variant& listed, const Gemm& g) {
   return (features_of(g) - listed.features).has(Feature::swiglu);
 }
 
-/// The tiles that a problem on Hopper may take, but those of `few`, and how each would be cut.
+/// The candidate tiles for a problem on Hopper, except those of `few`, and the cut of each.
 class Tiles {
  public:
-  /// named: those of sm80 are out of question.
+  /// named: sm80's tiles are no candidates.
   Tiles(const Gemm& g, const cuda::Device& device, const PlanData& plan, bool named) {
     for (const Variant& listed : listed_variants()) {
       if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
@@ -209,7 +210,7 @@ class Tiles {
     }
   }
 
-  /// Why others are taken, which take less time. "" for the best.
+  /// Why other tiles are chosen, which take less time. "" for the best.
   std::string why_not(const Variant& listed, const cuda::Device& device) const {
     const Tile *own = nullptr, *best = nullptr;
     for (const Tile& tile : all_) {
@@ -230,7 +231,7 @@ class Tiles {
   std::vector<Tile> all_;
 };
 
-/// What a variant lacks for the problem, whatever others would take.
+/// What a variant lacks for the problem, independent of the other candidates.
 std::string why_never(const Variant& listed, const Gemm& g) {
   const bool few = listed.kind == VariantKind::few;
   if (lacks_swiglu(listed, g))

@@ -7,13 +7,13 @@
 
 namespace falchion {
 
-/// How the operands of a run lie.
+/// The layout of a run's operands.
 GemmLayout layout_of(const PlanData& plan, const GemmOperands& operands) noexcept;
-/// taken: one of the plan's choices, which the layout fits.
+/// taken: one of the plan's choices, whose conditions the layout meets.
 gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const GemmLayout& layout,
                                void* workspace) noexcept;
 
-/// The cut of the plan's own variant where the batch is not rows of one matrix.
+/// The cut of the plan's own variant if the batch is not rows of one matrix.
 GemmGpuCut own_cut(const PlanData& plan) noexcept;
 
 }  // namespace falchion

@@ -1,4 +1,5 @@
-// src/plan/gemm_gpu_launch.cpp: how the operands of a run lie -> the variant that can move them, and what it is handed.
+// src/plan/gemm_gpu_launch.cpp: the layouts of the operands of a run -> the variant that can move them, and its
+// arguments.
 #include <algorithm>
 #include <cstdint>
 
@@ -30,8 +31,8 @@ void join_axes(std::int64_t whole, std::int64_t* inner, Views*... views) {
 
 bool is_multiple(std::int64_t stride, std::int64_t of) { return stride % of == 0; }
 
-/// Along which axis 16 bytes can be moved at a time. A run of them must not leave k1. up: rows from a gate to the other
-/// half of its column, else 0.
+/// The axis along which 16 bytes can be moved at a time. They must not cross the end of k1. up: rows from a gate to the
+/// other half of its column, else 0.
 Major major_of(const View& x, std::int64_t k, std::int64_t k1, std::int64_t up, int size) {
   const std::int64_t chunk = 16 / size;
   if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0 || !is_multiple(x.stride[0], chunk)) return Major::neither;
@@ -42,14 +43,14 @@ Major major_of(const View& x, std::int64_t k, std::int64_t k1, std::int64_t up, 
   return Major::neither;
 }
 
-/// Can four neighbouring columns be moved at a time?
+/// Whether four neighbouring columns can be moved at a time.
 bool moves_four(const View& x, const GemmCall& call, std::int64_t size) {
   return x.data != nullptr && reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(4 * size) == 0 &&
          x.stride[3] == 1 && call.n1 % 4 == 0 && is_multiple(x.stride[0], 4) && is_multiple(x.stride[1], 4) &&
          (call.n1 >= call.n || is_multiple(x.stride[2], 4));
 }
 
-/// Can TMA follow the operand? It takes boxes of 128 bytes of k1.
+/// Whether TMA can load the operand, in boxes of 128 bytes of k1.
 bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& call, std::int64_t size) {
   const std::int64_t most = (std::int64_t{1} << 40) / size - 1;
   const auto fits = [&](std::int64_t stride, std::int64_t extent, std::int64_t least) {
@@ -59,12 +60,12 @@ bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& cal
   const bool whole = k2 == 1 || call.k1 % (128 / size) == 0;
   const bool along_k = major == Major::k && fits(x.stride[1], rows, call.k1) && fits(x.stride[2], k2, call.k1);
   const bool along_rows = major == Major::rows && fits(x.stride[3], call.k1, rows) && fits(x.stride[2], k2, rows);
-  // The last tile of rows begins below rows and may reach 2^9 further; coordinates have 31 bits.
+  // The last tile of rows begins inside and may extend by 2^9 rows; coordinates have 31 bits.
   return whole && rows < INT32_MAX - 512 && (along_k || along_rows) &&
          (x.stride[0] == 0 || fits(x.stride[0], call.batch, 1));
 }
 
-/// Can TMA move d, c or the residual, of the type of a, in boxes of 64 columns?
+/// Whether TMA can move d, c or the residual, of the type of a, in boxes of 64 columns.
 bool fits_boxes(const View& x, const GemmCall& call) {
   if (x.data == nullptr) return true;
   const bool cut = call.n1 < call.n;
@@ -73,12 +74,12 @@ bool fits_boxes(const View& x, const GemmCall& call) {
   GemmCall as_k = call;  // seen as an operand whose k is n
   as_k.k = call.n;
   as_k.k1 = call.n1;
-  // TMA stores 16 bytes at a time: where a row ended within them, it wrote behind its end.
+  // TMA stores 16 bytes at a time: if a row ended within them, it would write past its end.
   return call.n1 % 8 == 0 && (!cut || call.n1 % 64 == 0) && major_of(turned, call.n, call.n1, 0, 2) == Major::k &&
          fits_tma(turned, Major::k, call.m, as_k, 2);
 }
 
-/// Is d of the type of a, of 16 bits, and can TMA move it and all that has its shape?
+/// Whether d has the type of a, of 16 bits, and TMA can move it and all operands of its shape.
 bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
   const bool same_types = dtype_of_d(g) == g.dtype && (g.beta == 0 || dtype_of_c(g) == g.dtype);
   return same_types && size_of(g.dtype) == 2 && fits_boxes(call.d, call) && fits_boxes(call.c, call) &&
@@ -89,7 +90,7 @@ bool is_plain(const Gemm& g) {
   return g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
 }
 
-/// The call, with what is known of how its operands lie. Returns whether it is that of merged(problem).
+/// The call, with the layouts of its operands. Returns whether it is that of merged(problem).
 bool set_gpu_call(const Gemm& g, const GemmOperands& x, gpu::GemmArgs* args) {
   const bool one_matrix = set_call(g, x, args);
   join_axes(args->k, &args->k1, &args->a, &args->b);
@@ -128,7 +129,7 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   const gpu::GemmFacts& facts = taken.variant->facts_as<gpu::GemmFacts>();
   const GemmGpuCut& cut = taken.cut_as<GemmGpuCut>();
   gpu::GemmArgs args = layout.args;
-  // TMA loads a B that lies along its rows 64 of them at a time.
+  // TMA loads a B that is contiguous along its rows 64 rows at a time.
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
   args.tiles_n = ceil_div(rows_of_b(g), cut.columns > 0 ? args.columns : facts.columns);

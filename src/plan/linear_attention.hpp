@@ -1,4 +1,4 @@
-// src/plan/linear_attention.hpp: a plan of linear attention and its operands -> what a kernel is handed.
+// src/plan/linear_attention.hpp: a plan of linear attention and its operands -> a kernel's arguments.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ void plan_linear_attention_cpu(PlanData* plan);
 Status plan_linear_attention_gpu(Backend backend, PlanData* plan);
 std::size_t linear_ref_workspace(const PlanData& plan);
 
-/// Tokens of a chunk: the kernel's; where there is none (ref, a refusal) the usual 64, to count with.
+/// Tokens of a chunk: the kernel's; without a kernel (ref, a refusal) the usual 64, for estimates.
 int linear_chunk(const PlanData& plan);
 
 /// Cuts each sequence into about `wanted` segments of whole chunks, each of `least` chunks or more; Target::segments
-/// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
+/// overrides both. Packed sequences stay whole: their lengths are known only at run time.
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
 
-/// How the operands of a run lie.
+/// The layout of a run's operands.
 Layout layout_of(const PlanData& plan, const LinearOperands& operands) noexcept;
 
 // operands null: for memory() and workspace() of a kernel, before there are any: a packed total is then its upper bound
-// b * s, and the data of an operand that there will be is some address. workspace null: no place for anything yet.
+// b * s, and an operand that there will be has a dummy address. workspace null: without addresses in it.
 cpu::LinearAttentionArgs to_linear_args(const PlanData& plan, const LinearOperands* operands, void* workspace) noexcept;
 gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOperands* operands, void* workspace,
                                             bool aligned) noexcept;

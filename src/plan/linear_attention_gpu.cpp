@@ -19,7 +19,7 @@
 namespace falchion {
 namespace {
 
-/// aligned: are the operands?
+/// aligned: whether the operands are.
 std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, bool aligned) {
   std::string why = why_lacking(listed, a, features_of(a, pass, aligned));
   const bool of_packed = listed.backend == Backend::sm90 && why.starts_with(name(Feature::packed));
@@ -41,17 +41,18 @@ int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
   return static_cast<int>(parts);
 }
 
-/// When all are done if SMs take `wide` CTAs of kLinearWide, one at a time, then `narrow` ones of 1.
+/// The time until all are done if SMs take `wide` CTAs of time kLinearWide, one at a time, then `narrow` ones of time
+/// 1.
 double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
   static_assert(tiles::kLinearWide < 3);
   const std::int64_t rounds = wide / sms, later = wide % sms, sooner = sms - later;  // SMs that have one more, or not
   const double ready = static_cast<double>(rounds) * tiles::kLinearWide;
   if (later == 0) return ready + static_cast<double>(ceil_div(narrow, sms));
-  // What an SM has finished `n` after others became ready, which it did `ahead` sooner.
+  // The CTAs that an SM has finished when others have done `n`, if it became ready `ahead` sooner.
   const auto done = [](std::int64_t n, double ahead) {
     return std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(static_cast<double>(n) + ahead)), 0);
   };
-  // The last one ends a whole number of narrow ones after either became ready.
+  // The last CTA ends a whole number of narrow CTAs after either group became ready.
   std::int64_t n = narrow / sms, n_later = std::max<std::int64_t>(n - 2, 0);
   while (n * sooner + done(n, -tiles::kLinearWide) * later < narrow) ++n;
   while (done(n_later, tiles::kLinearWide) * sooner + n_later * later < narrow) ++n_later;
@@ -59,7 +60,7 @@ double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
   return std::max(ready_later, std::min(ready + static_cast<double>(n), ready_later + static_cast<double>(n_later)));
 }
 
-/// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
+/// Sweeps whose CTAs have all columns of a head: the number with the shortest time, of equals the largest.
 int wide_sweeps(const gpu::LinearAttentionFacts& facts, const PlanData& plan) {
   const LinearAttention& a = plan.linear().problem;
   if (facts.wide_d == 0 || a.d_qk != facts.wide_d || a.d_v != facts.wide_d) return 0;
@@ -84,10 +85,10 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   const bool hopper = plan->variant->backend == Backend::sm90, light = hopper && problem.dtype != DType::f32;
   const double busy_share = light ? tiles::kLinearBusyLight : tiles::kLinearBusy;
   const bool busy = static_cast<double>(ctas) >= busy_share * device.sms;
-  // One CTA an SM, also where two would fit: each cut reads k and v once more.
+  // One CTA an SM, even if two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, facts.chunk, plan);
-  // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
+  // Hopper's CTAs sum one part each in the same launch; elsewhere the parts have a separate launch on the whole device.
   const std::int64_t room = hopper ? ctas * linear.segments : std::int64_t{device.sms} * plan->gpu.ctas;
   linear.parts = parts_of(linear, facts.chunk, room);
   linear.wide = wide_sweeps(facts, *plan);
@@ -106,14 +107,14 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-/// What a variant asks of the operands of a run.
+/// The conditions of a variant on a run's operands.
 Conditions needs_of(const Variant& variant) {
   if (variant.features.has(Feature::unaligned)) return {};
   return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
 
-/// For operands that the plan's variant cannot move. It keeps the plan's segments, which are to be whole chunks of it
-/// too.
+/// For operands that the plan's variant cannot move. It keeps the plan's segments, which must be whole chunks of this
+/// variant too.
 const Variant* unaligned_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
                                  const PlanData& plan) {
   const int chunk = plan.variant->facts_as<gpu::LinearVariantFacts>().chunk;

@@ -132,7 +132,7 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
   return {};
 }
 
-/// A tensor without elements has none to move, and its strides may be anything.
+/// A tensor without elements has nothing to move, and its strides are arbitrary.
 Layout layout_of(const PlanData& plan, const NormOperands& x) noexcept {
   const Norm& n = plan.norm().problem;
   Conditions met = Condition::aligned | Condition::contiguous;

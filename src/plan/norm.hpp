@@ -1,4 +1,4 @@
-// src/plan/norm.hpp: a plan of a norm and its operands -> what a kernel is handed.
+// src/plan/norm.hpp: a plan of a norm and its operands -> a kernel's arguments.
 #pragma once
 
 #include "args/cpu_norm_args.hpp"
@@ -18,11 +18,11 @@ Status plan_norm_gpu(Backend backend, PlanData* plan);
 DType dtype_of_y(const Norm& problem);
 DType dtype_of_residual(const Norm& problem);
 
-// What a run of the plan hands to the kernel. cut: that of its choice.
+// The kernel's arguments of a run of the plan. cut: that of its choice.
 cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, void* workspace) noexcept;
 gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, const gpu::NormCut& cut) noexcept;
 
-/// How the operands of a run lie.
+/// The layout of a run's operands.
 Layout layout_of(const PlanData& plan, const NormOperands& operands) noexcept;
 
 }  // namespace falchion

@@ -129,9 +129,9 @@ struct GemmCut {
   std::int64_t items = 0;              // not those of few rows
 };
 
-/// What a plan decided for a GEMM. On a CPU a run is cut as it says itself or, where the batch can be rows of one
-/// matrix, as `merged` says: where b is shared and how the others lie is known at the run. On a GPU each choice has its
-/// cut, and `rows` and `columns` are those of a tile.
+/// A plan's decisions for a GEMM. On a CPU a run has this cut or, if the batch can be rows of one matrix, that of
+/// `merged`: the layouts of the operands are known only at the run. On a GPU each choice has its cut, and `rows` and
+/// `columns` are those of a tile.
 struct GemmPlan : GemmCut {
   Gemm problem;
   GemmCut merged;           // CPU: of a batch above 1 as batch * m rows; 0 rows: never
