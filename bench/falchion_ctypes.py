@@ -141,7 +141,7 @@ class Falchion:
 
     def backward_plan(self, q, k, v, o, lse, grad_o, grads, causal=False, threads=0, backend=None, **options):
         """The same for the backward pass. o and lse are those of the forward pass; grads is (grad_q, grad_k, grad_v).
-        options are fields of Attention, such as any_order."""
+        options are fields of Attention, each under its name."""
         problem = self.problem(q, k, v, causal, None)
         for name, value in options.items():
             setattr(problem, name, value)

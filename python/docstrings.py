@@ -32,6 +32,7 @@ OWN = {
     "scale": "float | None = None",
     "seed": "int | AnyArray | None = None",
     "offset": "int | None = None",
+    "origin": "tuple[int, ...] | None = None",
     "layout": 'Layout = "bshd"',
     "backend": 'Backend = "best"',
     "threads": "int = 0",
@@ -50,7 +51,7 @@ def fields(macro: str) -> Rows:
             continue
         words = line[line.index("(") + 1 :].split(",")
         kind, name = ("lengths", words[0]) if macro == "LENGTHS" else (words[0], words[1].strip())
-        if kind in OF_KIND and name != "packed":
+        if kind in OF_KIND:
             found.append((kind, name, re.findall(r'"([^"]*)"', line)[-1]))
     return found
 

@@ -222,7 +222,7 @@ int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
  * to be in this machine, except that the plan can only run there. */
 int read_target_name(call* call, PyObject* target, PyObject** level);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
-int read_option_numbers(call* call, PyObject* const* options);         /* scale and its like */
+int read_numbers_and_flags(call* call, PyObject* const* options);      /* scale and its like */
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* tensors, seed and offset, lengths */
 /* Takes an array that may be missing into the member `name` of fal_operands, and says so in the problem's flag. */

@@ -193,10 +193,12 @@ int read_band(call* call, PyObject* const* options, int same_lengths) {
   return 1;
 }
 
-int read_option_numbers(call* call, PyObject* const* options) {
+int read_numbers_and_flags(call* call, PyObject* const* options) {
   fal_attention* problem = &call->problem.attention;
 #define NUMBER_OPTION(name) \
   if (options[OPTION_##name] != NULL && !to_float(#name, options[OPTION_##name], &problem->name)) return 0;
+#define FLAG_OPTION(name) \
+  if (!to_flag(#name, options[OPTION_##name], &problem->name)) return 0;
 #include "options.def"
   if (options[OPTION_scale] == NULL || problem->scale != 0) return 1;
   raise_text(FAL_INVALID, call, "scale = 0 would make all scores equal: None asks for 1/sqrt(d_qk)");
@@ -224,6 +226,7 @@ int add_options(PyObject* module) {
 #define BAND_OPTION(name) {"band", #name},
 #define NUMBER_OPTION(name) {"number", #name},
 #define TENSOR_OPTION(name) {"tensor", #name},
+#define FLAG_OPTION(name) {"flag", #name},
 #define LENGTHS_OPTION(name) {"lengths", #name},
 #define RUN_OPTION(name) {"run", #name},
 #define TARGET_OPTION(name) {"target", #name},

@@ -149,10 +149,29 @@ int has_lengths(const fal_attention* problem) {
   return 0;
 }
 
+/* (b, h, i, j), or with the query heads of the larger problem (b, h, i, j, h_q) */
+static int read_origin(PyObject* object, fal_origin* out) {
+  static const char* const names[] = {"origin[0]", "origin[1]", "origin[2]", "origin[3]", "origin[4]"};
+  int64_t* const numbers[] = {&out->b, &out->h, &out->i, &out->j, &out->h_q};
+  const Py_ssize_t count = is_list(object) ? PySequence_Size(object) : 0;
+  if (count != 4 && count != 5) {
+    PyErr_SetString(PyExc_TypeError, "origin must be (b, h, i, j) or (b, h, i, j, h_q), whole numbers");
+    return 0;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* number = PySequence_GetItem(object, i);
+    const int ok = number != NULL && to_int64(names[i], number, numbers[i]);
+    Py_XDECREF(number);
+    if (!ok) return 0;
+  }
+  return 1;
+}
+
 static int read_rng(call* call, PyObject* const* options) {
   fal_rng* rng = &call->operands.attention.rng;
   if (options[OPTION_seed] != NULL && !read_seed(call, options[OPTION_seed], rng)) return 0;
-  return options[OPTION_offset] == NULL || to_uint64("offset", options[OPTION_offset], &rng->offset);
+  if (options[OPTION_offset] != NULL && !to_uint64("offset", options[OPTION_offset], &rng->offset)) return 0;
+  return options[OPTION_origin] == NULL || read_origin(options[OPTION_origin], &call->operands.attention.origin);
 }
 
 int read_option_arrays(call* call, PyObject* const* options) {

@@ -31,6 +31,7 @@ def attention(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -62,6 +63,9 @@ def attention(
     dropout: the share of probabilities that are dropped, 0 to 1. It needs a seed.
     seed, offset: numbers below 2^64 that say what is dropped. seed may be an array of two, int64 or uint64, where q
         lies: (seed, offset), which the run itself reads. offset is then added to the second one.
+    origin: (b, h, i, j), where the call lies in a larger problem, of whose dropout it draws its part: element (0, 0, 0, 0)
+        of the call is that one there. (b, h, i, j, h_q) also says the query heads there, where they are more. j is a
+        multiple of 4.
     used_q, used_k: (b) int32: how many rows of each sequence count. On the host lengths may also be a list or other
         whole numbers, which are converted once each was seen to fit.
     first_k: (b) int32: left padding: the first row of k and v that counts.
@@ -95,6 +99,7 @@ def attention(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -123,6 +128,7 @@ def attention(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -153,6 +159,7 @@ def attention_backward(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -208,6 +215,7 @@ def varlen(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -255,6 +263,7 @@ def varlen(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -287,6 +296,7 @@ def varlen(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
@@ -321,6 +331,7 @@ def varlen_backward(
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
+    origin: tuple[int, ...] | None = None,
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,

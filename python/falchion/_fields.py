@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["FLAGS", "LENGTHS", "NUMBERS", "SHAPES", "TENSORS", "differing_lengths"]
+__all__ = ["FLAGS", "GAPS", "GRADIENT_FLAGS", "LENGTHS", "NUMBERS", "SHAPES", "TENSORS", "differing_lengths"]
 
 
 def _of(rows: tuple[tuple[str, str], ...], wanted: str) -> tuple[str, ...]:
@@ -20,8 +20,10 @@ def _of(rows: tuple[tuple[str, str], ...], wanted: str) -> tuple[str, ...]:
 NUMBERS = _of(_fal._options, "number")
 TENSORS = _of(_fal._options, "tensor")
 LENGTHS = _of(_fal._options, "lengths")  # one number for each sequence
-FLAGS = _of(_fal._gradients, "flag")  # of the backward pass
+FLAGS = _of(_fal._options, "flag")
+GRADIENT_FLAGS = _of(_fal._gradients, "flag")  # of the backward pass alone
 SHAPES = {name: shape for shape, name in _fal._operands}  # "scores", "head_numbers": src/base/fields.hpp says what they are
+GAPS = {"zero_unused": True}  # rows that nobody uses get gradients of 0, whatever memory was there
 
 
 def differing_lengths(given: Mapping[str, Any]) -> str:

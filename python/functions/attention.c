@@ -71,7 +71,7 @@ static int read_options(call* call, PyObject* const* options, int same_lengths) 
   if (!have_same_lengths(options)) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
   if (!read_target(call, options[OPTION_backend], options[OPTION_threads]) || !read_band(call, options, same_lengths) ||
-      !read_option_numbers(call, options))
+      !read_numbers_and_flags(call, options))
     return 0;
   if (call->problem.attention.dropout != 0 && options[OPTION_seed] == NULL) return raise_no_seed(call);
   return read_option_arrays(call, options) && read_stream(call, options[OPTION_stream]);

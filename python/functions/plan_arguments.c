@@ -194,7 +194,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->h_k = shape_k.shape[2];
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
-  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_option_numbers(call, options)) return 0;
+  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_numbers_and_flags(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !has_lengths(x);
   return read_band(call, options, same_lengths);
 }

@@ -75,7 +75,8 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
 #define FIELD_band(key)
 #define FIELD_number(key) problem->key = attributes->number(#key);
 #define FIELD_tensor(key)
-#define FIELD_flag(key)
+#define FIELD_flag(key) problem->key = attributes->flag(#key);
+#define FIELD_packing(key)
 #define FALCHION_FIELD(kind, key, ...) FIELD_##kind(key)
 #include "../../src/base/fields.def"
   if (problem->bias) broadcast(*problem, &operands->bias);
@@ -87,9 +88,6 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
 #define GRADIENT_tensor(key)
 #define GRADIENT_output(key)
 #define FALCHION_BACKWARD_FIELD(kind, key, ...) GRADIENT_##kind(key)
-#include "../../src/base/fields.def"
-  problem->zero_unused = problem->packed;  // rows that nobody uses
-#define FALCHION_LENGTHS(key, ...) problem->zero_unused |= problem->key;
 #include "../../src/base/fields.def"
   if (!lists(results, "grad_q")) problem->frozen |= 1;
   if (!lists(results, "grad_k")) problem->frozen |= 2;

@@ -9,7 +9,7 @@
 
 namespace falchion {
 
-enum class FieldKind : std::uint8_t { type, size, band, number, tensor, output, flag, word, lengths };
+enum class FieldKind : std::uint8_t { type, size, band, number, tensor, output, flag, word, packing, lengths };
 struct Field {
   FieldKind kind;
   std::string_view key;       // "scale"

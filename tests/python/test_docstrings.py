@@ -54,11 +54,13 @@ def test_a_new_field_costs_its_row(tmp_path: Path) -> None:
     copy_to(tmp_path)
     row = 'FALCHION_FIELD(tensor, alibi, alibi, "--alibi", '
     change(tmp_path, FILES[3], row, f'FALCHION_FIELD(number, heat, heat, "--heat", "How warm")\n{row}')
+    change(tmp_path, FILES[3], row, f'FALCHION_FIELD(flag, damp, damp, "--damp", "Wet or dry")\n{row}')
     row = "FALCHION_BACKWARD_FIELD(word, grads"
     change(tmp_path, FILES[3], row, f'FALCHION_BACKWARD_FIELD(flag, cool, cool, "--cool", "Cold sums")\n{row}')
     assert run(tmp_path, "--check") == 1 and run(tmp_path) == 0 and run(tmp_path, "--check") == 0
     stub = (tmp_path / FILES[1]).read_text()
     assert stub.count("    heat: float = 0.0,\n") == 9 and "\n    heat: how warm.\n" in stub
+    assert stub.count("    damp: bool = False,\n") == 9 and "\n    damp: wet or dry.\n" in stub
     assert stub.count("    cool: bool = False,\n") == 3 and "\n    cool: cold sums.\n" in stub
 
 

@@ -29,6 +29,41 @@ def test_plans_and_explanations_say_where() -> None:
     assert "window(3, 0, at 5)" in plan.describe()
 
 
+def test_a_slice_drops_what_the_whole_does() -> None:
+    """In rows, sequences and heads, in both passes and by a plan."""
+    drops = {"dropout": 0.4, "seed": 5, "offset": 2}
+    o, lse = falchion.attention(Q, K, V, causal=True, return_lse=True, **drops)
+    grad_o = np.ones_like(o)
+    grad_q = falchion.attention_backward(grad_o, Q, K, V, o, lse, causal=True, **drops)[0]
+    rows, there = slice(20, 30), (1, 2, 20, 0, 4)
+    q, k, v = Q[1:, rows, 2:], K[1:, :, 1:], V[1:, :, 1:]
+    wanted = o[1:, rows, 2:]
+    part, part_lse = falchion.attention(q, k, v, causal=True, align=20, return_lse=True, origin=there, **drops)
+    assert np.abs(part - wanted).max() < 1e-5
+    elsewhere = falchion.attention(q, k, v, causal=True, align=20, **drops)
+    assert np.abs(elsewhere - wanted).max() > 0.1
+    plan = falchion.Plan(q, k, v, causal=True, align=20, dropout=0.4)
+    assert np.array_equal(plan(q, k, v, seed=5, offset=2, origin=list(there)), part)
+    mine = grad_o[1:, rows, 2:]
+    grads = falchion.attention_backward(mine, q, k, v, part, part_lse, causal=True, align=20, origin=there, **drops)
+    assert np.abs(grads[0] - grad_q[1:, rows, 2:]).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("origin", "error", "words"),
+    [
+        ((0, 0, 0), TypeError, r"origin must be \(b, h, i, j\) or"),
+        (3, TypeError, r"origin must be \(b, h, i, j\) or"),
+        ((0, 0, 1.5, 0), TypeError, r"origin\[2\] must be a whole number"),
+        ((0, 0, 0, 6), falchion.Invalid, r"^origin\[3\] = 6: it must be a multiple of 4"),
+        ((0, 1, 0, 0), falchion.Invalid, r"^origin\[1\] \+ h_q = 1 \+ 4 is over origin\[4\] = 4"),
+    ],
+)
+def test_an_origin_that_is_none(origin: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        falchion.attention(Q, K, V, dropout=0.4, seed=1, origin=origin)  # type: ignore[arg-type]
+
+
 def test_torch_and_its_gradients() -> None:
     torch = pytest.importorskip("torch")
     import falchion.torch as ft

@@ -57,12 +57,12 @@ struct Case {
     return with([&](Case& c) { c.layout_ = x; });
   }
 
-  // And by its name each number, operand and output that the forward pass has:
+  // And by its name each number, operand, output and flag that the forward pass has:
   // .softcap(5).alibi().row_max().used_k({3}).
 #define FALCHION_CASE_type(key, member)
 #define FALCHION_CASE_size(key, member)
 #define FALCHION_CASE_band(key, member)
-#define FALCHION_CASE_flag(key, member)
+#define FALCHION_CASE_packing(key, member)
 #define FALCHION_CASE_number(key, member)                \
   Case key(float x)&& {                                  \
     return with([&](Case& c) { c.options.member = x; }); \
@@ -72,6 +72,7 @@ struct Case {
     return with([](Case& c) { c.options.member = true; }); \
   }
 #define FALCHION_CASE_output FALCHION_CASE_tensor
+#define FALCHION_CASE_flag FALCHION_CASE_tensor
 #define FALCHION_FIELD(kind, key, member, option, text) FALCHION_CASE_##kind(key, member)
 #define FALCHION_FORWARD_FIELD FALCHION_FIELD
 #define FALCHION_LENGTHS(key, ...)                          \

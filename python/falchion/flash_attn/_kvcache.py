@@ -1,4 +1,4 @@
-"""flash_attn_with_kvcache. Appending to the cache, rotary embeddings, cache_batch_idx and pages are
+"""What flash_attn_with_kvcache does. Appending to the cache, rotary embeddings, cache_batch_idx and pages are
 done by torch before the engine runs, so they cost kernels of their own, and the last two a copy of
 the keys and values. What lies outside is refused before anything is written (_bounds.py), for
 which a GPU is waited for once a call, unless cache_seqlens is a number and there is no more to
@@ -13,59 +13,12 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
-from falchion._names import own_names
-from falchion.torch._options import exact_scale, known_whole, last_contiguous
+from falchion.torch._options import known_whole, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
-from ._call import band, places, sides_of, truth
+from ._call import places, truth
 from ._pages import check_pages, dense_from_pages, place_in_pages
 from .rotary import check_tables, rotate
-
-
-@own_names
-def flash_attn_with_kvcache(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    k: Tensor | None = None,
-    v: Tensor | None = None,
-    rotary_cos: Tensor | None = None,
-    rotary_sin: Tensor | None = None,
-    cache_seqlens: int | Tensor | None = None,
-    cache_batch_idx: Tensor | None = None,
-    cache_leftpad: Tensor | None = None,
-    block_table: Tensor | None = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    rotary_interleaved: bool = True,
-    alibi_slopes: Tensor | None = None,
-    num_splits: int = 0,
-    return_softmax_lse: bool = False,
-) -> Any:
-    """q (b, s_q, h, d) against caches (b_cache, s_cache, h_k, d), of which cache_seqlens keys
-    count. With block_table (b, most) the caches are (pages, size, h_k, d). k and v (b, s_new, h_k,
-    d) are written into the caches first. num_splits is the engine's to choose. There are no
-    gradients."""
-    if block_table is not None and cache_batch_idx is not None:
-        raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
-    q, softmax_scale = exact_scale(q, softmax_scale)
-    cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
-    cache.measure(cache_seqlens, cache_leftpad, k, v)
-    most = cache.capacity
-    causal = truth("causal", causal)
-    whole = not causal and not any(0 <= side < most for side in sides_of(window_size))
-    if rotary_cos is not None or rotary_sin is not None:
-        q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
-    options = {
-        **band(causal, window_size),
-        "scale": softmax_scale,
-        "softcap": softcap,
-        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
-        "return_lse": truth("return_softmax_lse", return_softmax_lse),
-    }
-    return cache.attend(q, k, v, options)
 
 
 class Cache:

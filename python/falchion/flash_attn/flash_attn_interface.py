@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from falchion import Invalid
+from falchion import Invalid, Unsupported
 from falchion._names import own_names
-from falchion.torch._options import whole
+from falchion.torch._options import exact_scale, whole
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
-from ._call import dense, packed, parts_of, places
-from ._kvcache import flash_attn_with_kvcache
+from ._call import band, dense, packed, parts_of, places, sides_of, truth
+from ._kvcache import Cache
 from ._pages import check_pages, packed_from_pages
 
 __all__ = [
@@ -227,6 +227,52 @@ def flash_attn_varlen_qkvpacked_func(
         alibi_slopes=alibi_slopes,
         return_attn_probs=return_attn_probs,
     )
+
+
+@own_names
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """q (b, s_q, h, d) against caches (b_cache, s_cache, h_k, d), of which cache_seqlens keys
+    count. With block_table (b, most) the caches are (pages, size, h_k, d). k and v (b, s_new, h_k,
+    d) are written into the caches first. num_splits is the engine's to choose. There are no
+    gradients."""
+    if block_table is not None and cache_batch_idx is not None:
+        raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
+    q, softmax_scale = exact_scale(q, softmax_scale)
+    cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
+    cache.measure(cache_seqlens, cache_leftpad, k, v)
+    most = cache.capacity
+    causal = truth("causal", causal)
+    sees_all = not causal and not any(0 <= side < most for side in sides_of(window_size))
+    if rotary_cos is not None or rotary_sin is not None:
+        q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, sees_all)
+    options = {
+        **band(causal, window_size),
+        "scale": softmax_scale,
+        "softcap": softcap,
+        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+        "return_lse": truth("return_softmax_lse", return_softmax_lse),
+    }
+    return cache.attend(q, k, v, options)
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
+from falchion._fields import GAPS, LENGTHS
 from falchion.jax import _calls, _rows
 from falchion.jax._mesh import axes_of, vary
 from falchion.jax._options import Options
@@ -83,7 +84,8 @@ def backward(options: Options, wanted: tuple[str, ...], every_sequence: bool = F
             if name in SUMMED:
                 shape, dtype = (arrays["q"].shape[0] if every_sequence else shape[0], *shape[1:]), jnp.float32
             results[f"grad_{name}"] = jax.ShapeDtypeStruct(shape, dtype)
-        made = _calls.call("falchion_attention_backward", arrays, results, options.attributes())
+        gaps = GAPS if any(name in arrays for name in ("cu_seqlens_q", *LENGTHS)) else {}
+        made = _calls.call("falchion_attention_backward", arrays, results, options.attributes() | gaps)
         return {name: made[f"grad_{name}"] for name in wanted}
 
     def folded(n: int, b: int, arrays: Arrays, shapes: Shapes) -> Arrays:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from falchion import Invalid, Unsupported, _fal
-from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
+from falchion._fields import FLAGS, GRADIENT_FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
 
 UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
@@ -36,7 +36,7 @@ class Options:
     max_k: int
     backend: int
     threads: int
-    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, and FLAGS of the backward pass, by name
+    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, FLAGS and GRADIENT_FLAGS by name
 
     def attributes(self) -> dict[str, Any]:
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -238,7 +238,7 @@ def options(given: Mapping[str, Any], same_lengths: bool) -> Options:
         given.get("causal", False), given.get("window"), given.get("align"), same_lengths
     )
     numbers = {name: number(name, given.get(name, 0.0)) for name in NUMBERS if name != "scale"}
-    flags = {name: flag(name, given.get(name, False)) for name in FLAGS}
+    flags = {name: flag(name, given.get(name, False)) for name in (*FLAGS, *GRADIENT_FLAGS)}
     return Options(
         heads_first=choice("layout", given.get("layout", "bshd"), LAYOUTS) == 1,
         left=left,

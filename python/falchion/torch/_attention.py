@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
-from falchion._fields import LENGTHS, NUMBERS, TENSORS
+from falchion._fields import FLAGS, LENGTHS, NUMBERS, TENSORS
 from falchion._names import refuse, with_options
 from falchion.types import Options, UsedOptions
 
@@ -109,6 +109,9 @@ def _settle(
     for name in NUMBERS:
         if name in given and name != "dropout":
             given[name] = number(name, given[name])
+    for name in FLAGS:
+        if name in given:
+            given[name] = flag(name, given[name])
     drops, return_lse = False, False
     if "dropout" in given:
         drops, share = drops_of(given.pop("dropout"))

@@ -12,10 +12,11 @@ import torch.utils._device  # C looks for a class of it
 from torch import Tensor
 
 from falchion import _fal
+from falchion._fields import GAPS
 
 from ._autograd import past_transforms
 from ._function import gradients
-from ._ops import GAPS, empty_gradients, empty_output, empty_outputs, operator_arguments
+from ._ops import empty_gradients, empty_output, empty_outputs, operator_arguments
 from ._options import CHOSEN_FLAGS, engine
 
 # Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
-from falchion._fields import LENGTHS, NUMBERS, TENSORS, differing_lengths
+from falchion._fields import FLAGS, GAPS, LENGTHS, NUMBERS, TENSORS, differing_lengths
 
 from ._options import (
     CHOSEN_FLAGS,
@@ -26,7 +26,7 @@ from ._options import (
     band_keywords,
     band_of,
     engine,
-    numbers_of,
+    numbers_and_flags,
     with_axes,
     word,
 )
@@ -43,7 +43,6 @@ OPTIONAL = (
 )
 INPUTS = "Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in OPTIONAL)
 COUNT = 3 + len(OPTIONAL)  # how many tensors INPUTS has
-GAPS = {"zero_unused": True}  # rows of no sequence get gradients of 0
 
 library = torch.library.Library("falchion", "DEF")
 library.define(f"attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor)")
@@ -79,7 +78,7 @@ def operator_arguments(
     for name in TENSORS:
         given[name] = with_axes(name, given.get(name))
     backend = options.get("backend", "best")
-    chosen = Options(max_q, max_k, *sides, *numbers_of(options), layout, backend)
+    chosen = Options(max_q, max_k, *sides, *numbers_and_flags(options), layout, backend)
     return (q, k, v, *(given.get(name) for name in OPTIONAL)), chosen
 
 
@@ -114,7 +113,7 @@ def keywords(given: Mapping[str, Tensor | None], options: Any) -> dict[str, Any]
     found: dict[str, Any] = {
         name: given[name] for name in (*TENSORS, *LENGTHS) if given[name] is not None
     }
-    found.update((name, getattr(options, name)) for name in NUMBERS)
+    found.update((name, getattr(options, name)) for name in (*NUMBERS, *FLAGS))
     if given["rng"] is not None:
         found["seed"] = given["rng"]
     else:

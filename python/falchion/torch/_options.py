@@ -9,7 +9,7 @@ import torch
 
 import falchion
 from falchion import Invalid, Unsupported, _fal
-from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES
+from falchion._fields import FLAGS, GRADIENT_FLAGS, LENGTHS, NUMBERS, SHAPES
 from falchion.types import Backend, Layout
 from falchion.types import Options as Keywords
 
@@ -35,6 +35,7 @@ _ROWS = (
     ("align", "str"),
     ("diagonal", "SymInt"),
     *((name, "Scalar?" if name == "scale" else "Scalar") for name in NUMBERS),
+    *((name, "bool") for name in FLAGS),
     ("layout", "str"),
     ("backend", "str"),
 )
@@ -43,13 +44,14 @@ _make: Any = collections.namedtuple
 Options = _make("Options", [name for name, _ in _ROWS])
 
 # The flags of the backward pass that a caller chooses, and none of them.
-CHOSEN_FLAGS = tuple(name for name in FLAGS if name in Keywords.__annotations__)
+CHOSEN_FLAGS = tuple(name for name in GRADIENT_FLAGS if name in Keywords.__annotations__)
 NO_FLAGS = (False,) * len(CHOSEN_FLAGS)
 
 
-def numbers_of(options: Mapping[str, Any]) -> list[Any]:
-    """The numbers of Options."""
-    return [options.get(name, None if name == "scale" else 0.0) for name in NUMBERS]
+def numbers_and_flags(options: Mapping[str, Any]) -> list[Any]:
+    """Those of Options."""
+    numbers = [options.get(name, None if name == "scale" else 0.0) for name in NUMBERS]
+    return [*numbers, *(options.get(name, False) for name in FLAGS)]
 
 
 def band_keywords(options: Any) -> dict[str, object]:
