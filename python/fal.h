@@ -226,9 +226,9 @@ int read_numbers_and_flags(call* call, PyObject* const* options);      /* scale 
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* tensors, seed and offset, lengths */
 /* Takes an array that may be missing into the member `name` of fal_operands, and says so in the problem's flag. */
-int add_options(PyObject* module); /* _options, _gradients, _operands: ((kind or shape, name), ...) */
 int take_operand(call* call, const char* name, PyObject* object, uint8_t* flag, fal_tensor* out);
-int most_axes(const char* name); /* how many axes such an array may have; the least is 1 */
+int most_axes(const char* name);   /* how many axes such an array may have; the least is 1 */
+int add_options(PyObject* module); /* _options, _gradients, _operands: ((kind or shape, name), ...) */
 /* Used ones or first keys: may a sequence have rows that nobody uses? */
 int has_lengths(const fal_attention* problem);
 /* Is the type one that the engine knows at all? `wanted` stands in the message. */

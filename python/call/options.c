@@ -114,8 +114,8 @@ static int read_window(PyObject* window, fal_band* band) {
 static int raise_unaligned(const call* call, PyObject* const* options, const char* what) {
   const fal_attention* problem = &call->problem.attention;
   const char* lengths = "cu_seqlens_q and cu_seqlens_k";
-#define LENGTHS_OPTION(name) \
-  if (options[OPTION_##name] != NULL) lengths = #name " is given";
+#define LENGTHS_OPTION(name) /* False is a plan's */ \
+  if (options[OPTION_##name] != NULL && options[OPTION_##name] != Py_False) lengths = #name " is given";
 #include "options.def"
   if (problem->s_q == problem->s_k)
     raise_text(

@@ -27,8 +27,9 @@ def refuse(function: Callable[..., Any], foreign: dict[str, Any]) -> None:
 
 def with_options(options: Any) -> Callable[[F], F]:
     """Gives a function (..., **options) the signature that it has once the keywords are spelled out. `options` is the
-    TypedDict of them, in falchion.types; a default is that of falchion.attention."""
+    TypedDict of them, in falchion.types; their order and defaults are those of falchion.attention."""
     import inspect
+    from typing import get_type_hints
 
     defaults = dict(inspect.signature(_fal.attention).parameters) | {
         name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for _, name in _fal._gradients
@@ -37,10 +38,10 @@ def with_options(options: Any) -> Callable[[F], F]:
     def give(function: F) -> F:
         own = inspect.signature(function)
         parameters = [x for x in own.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
-        for name, annotation in options.__annotations__.items():
-            default = defaults[name].default if name in defaults else None
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        hints = get_type_hints(options)
+        for name in sorted(hints, key=list(defaults).index):
+            kind, default = inspect.Parameter.KEYWORD_ONLY, defaults[name].default
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return function
 

@@ -233,6 +233,8 @@ def test_words_of_a_plan_and_of_gradients() -> None:
     o, lse = falchion.attention(Q, Q, Q, return_lse=True)
     with pytest.raises(falchion.Invalid, match="planned without it: make the Plan with return_lse=True"):
         falchion.Plan(Q)(Q, Q, Q, lse=lse)
+    with pytest.raises(falchion.Invalid, match=r"may differ \(used_q is given\)"):
+        falchion.Plan(Q, causal=True, used_q=True, used_k=False)
     bias = np.zeros((5, 5), np.float32)
     with pytest.raises(falchion.Invalid, match="grad_bias has the type float64: it must be float32$"):
         falchion.attention_backward(Q, Q, Q, Q, o, lse, bias=bias, grad_bias=np.zeros((5, 5)))

@@ -76,6 +76,7 @@ def test_the_keywords_of_frameworks_are_the_options() -> None:
         taken = inspect.signature(functions.attention).parameters
         assert wanted < set(taken) and list(taken)[:3] == ["q", "k", "v"]
         assert all(taken[name].default == defaults[name].default for name in wanted)
+        assert [name for name in defaults if name in taken] == [name for name in taken if name in defaults]
         assert all(x.kind is inspect.Parameter.KEYWORD_ONLY for x in list(taken.values())[3:])
         taken = inspect.signature(functions.varlen).parameters
         assert "max_k" in taken and "softcap" in taken and "mask" not in taken

@@ -58,8 +58,9 @@ def attention(
     Args:
       q, k, v: (b, s_q, h_q, d_qk), (b, s_k, h_k, d_qk), (b, s_k, h_k, d_v), float32, float16 or bfloat16, all of one
         type. h_q is a multiple of h_k. With layout="bhsd" the axes are (b, h, s, d).
-      options: those of falchion.attention and, of the backward pass, of attention_backward, which say what each means.
-        Bias, slopes and lengths may be traced. All others are part of the compiled program, so they are of Python.
+      options: falchion.attention says what each means, and attention_backward those of the backward pass. Arrays
+        (bias, mask, slopes, lengths) may be traced. All others, but for the seed, are part of the compiled program, so
+        they are of Python.
       causal: True is taken where s_q = s_k, since both corners mean the same there, and with `align`.
       dropout, seed: the seed is a key of jax.random, or an integer, which may be traced. Under vmap all examples share one
         seed and still drop different elements.

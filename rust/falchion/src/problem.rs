@@ -78,7 +78,8 @@ macro_rules! make_problem {
         lengths { $($length:ident),* }
         tensors { $($tensor:ident),* }
     ) => {
-        /// Softmax attention: O = softmax(S) V, where S is scale Q K^T, capped, plus the bias, and band and mask select what counts.
+        /// Softmax attention: O = softmax(S) V, where S is scale Q K^T, capped, plus the bias, and band and mask select what
+        /// counts.
         #[derive(Clone, Copy, Debug)]
         pub struct Problem {
             pub dtype: DType,

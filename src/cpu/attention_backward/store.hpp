@@ -52,8 +52,8 @@ void store_grad_q(const AttentionBackwardArgs& a, const TileRows& t, const float
 /// The sums of grad_k and grad_v of a block of keys in f32, over the segments of kQueries query rows that are done.
 /// Each addition to a running sum rounds at the magnitude of the sum, so over 30,000 rows grad_k drifted by 9e-7 of its
 /// largest element, four times as far as torch's. The forward pass (attention_forward/segments.hpp) adds its sums with
-/// a correction. Here there are fewer segments, and each correction would cost two passes over sums that have left the
-/// L2 cache.
+/// a correction. Here there are fewer segments, and without a correction each one already costs two passes over sums
+/// that have left the L2 cache.
 class QuerySegments {
  public:
   static constexpr std::int64_t kQueries = 8192;  // 256 tiles, each of which is added as a whole

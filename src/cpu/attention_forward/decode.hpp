@@ -19,7 +19,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
 inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
-inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, with one addition a masked key
+inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, with one addition for each key under a mask
 inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
 
 #if HWY_TARGET != HWY_SCALAR

@@ -19,8 +19,8 @@ struct WorkItem {
   Sequence sequence;
 };
 
-/// Cuts the whole problem into items. Lengths are read here, at run time, since the sizes in the problem are only upper
-/// bounds.
+/// Cuts the whole problem into items. Lengths are read here, at run time, since the sizes in the problem are only hints
+/// if sequences are packed.
 class WorkList {
  public:
   explicit WorkList(const AttentionArgs& a) : a_(a), g_(a.h_q / a.h_k) {

@@ -34,7 +34,7 @@ FALCHION_INLINE Floats exp2_on_unit_interval(Floats f) {
   return hn::MulAdd(p, f, splat(1.f));
 }
 
-/// 2^y. -inf gives 0, NaN stays NaN, and for y below -126 the result is flushed to 0.
+/// 2^y. -inf gives 0, NaN stays NaN, and for y below -126 the result may be too small, down to 0.
 template <int kDegree>
 FALCHION_INLINE Floats exp2(Floats y) {
 #if FALCHION_AVX512

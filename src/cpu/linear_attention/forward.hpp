@@ -40,7 +40,7 @@ class LinearForwardWorker {
       load_chunk(walk, i, n, item.head);
       load_keys(a_.q, walk, i, n, item.head, &q_);
       fetch(walk, i, n, item.head);
-      sum_weights(n);  // n = scale q . z + eps
+      sum_weights(n);  // the factor of each row of O: scale, or scale / (scale q . z + eps)
       // O = tril(Q K^T) V + Q S
       chunk_.outputs(n, q_, k_, v_, state_, [&](auto... block) { store_outputs(walk, i, item.head, block...); });
       if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);  // S += K^T V

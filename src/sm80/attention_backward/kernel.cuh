@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(Math::kThreads, Math::kCtas)
         s, dp);
     if constexpr (kKeys)
       Math::add_product(of_value, s, shared.visited_value(step), t.part, shared.exchange());  // dV += P^T dO
-    Math::add_product(of_score, dp, shared.visited_score(step), t.part,
-                      shared.exchange());  // dK += dS^T Q, or dQ += dS K
+    // dK += dS^T Q, or dQ += dS K
+    Math::add_product(of_score, dp, shared.visited_score(step), t.part, shared.exchange());
     if (more) keep_statistic(step + 1);
     if constexpr (Math::kStages == 1) {
       __syncthreads();

@@ -47,8 +47,9 @@ class LinearChunks : public LinearChunkState<Config_> {
         cp_async_wait<kAhead - 2>();
         arrived(c + 1, true);
       }
-      __syncthreads();  // P of chunk c is written (with 3 stages all of chunk c + 1 has arrived too); no thread reads
-                        // chunk c - 1
+      // P of chunk c is written, with 3 stages all of chunk c + 1 has arrived too, and no thread still reads chunk c
+      // - 1.
+      __syncthreads();
       load(c + kAhead, true);
       scan_decay(c + 2);
       if (c > 0) o.store(c - 1);

@@ -82,8 +82,8 @@ class LinearChunkState : public LinearChunkOperands<Config> {
     [[maybe_unused]] auto rW = make_tensor<Element>(Shape<_8, _1, Int<kC / 16>>{});  // the column of ones
     if constexpr (kZ) fill(rW, Element(1));
     if (decay.any()) fade(c, rW);
-    constexpr int kTogether =
-        Config::kStoresLast ? kE / 16 : 2;  // 16-column reads that are issued before their products
+    // 16-column reads that are issued before their products
+    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;
     CUTE_UNROLL
     for (int i = 0; i < kC / 16; ++i) {
       CUTE_UNROLL

@@ -16,7 +16,7 @@ namespace falchion::sm90 {
 /// sections, which are columns side by side, all first tiles of a section come before all its second tiles, and so on.
 /// So the longest tiles of a section come first and the shortest come last, and at the end of the grid every CTA has
 /// something short to do. (In a packed batch a column has the last sequence first, and each from its last rows on.) A
-/// section has as many columns as have their K and V in the L2 together. The last section also takes the columns that
+/// section has as many columns as fit into the L2 with their K and V. The last section also takes the columns that
 /// would be left over, and some more (up to Width::most), so that there are more tiles to balance the end with.
 struct Schedule {
   /// The width of sections in columns; 0: no sections.

@@ -23,7 +23,7 @@ struct ColumnOfD {
         n1(static_cast<int>(column) - n2 * static_cast<int>(a.n1)) {}
 };
 
-/// The tiles of this CTA's cluster: every n-th one of n clusters, which are as many as fit on the device.
+/// The tiles of this CTA's cluster: with n clusters every n-th tile. As many clusters run as fit on the device.
 template <class Config>
 class GemmTilesOfCluster {
  public:

@@ -34,7 +34,7 @@ struct BackwardTiles {
   static constexpr int kConsumers = 2;
   static constexpr int kStagesDs = 2;       // tiles of dS
   static constexpr int kBarrierBytes = 8;   // of a barrier
-  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and its neighbours
+  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and the fields beside it
   constexpr int threads() const { return 128 * (kConsumers + 1); }
   /// K, V, the stages of q and grad_o with their statistics, dS, the tile of grad_q in f32, and the barriers.
   constexpr int shared_bytes() const {

@@ -21,7 +21,7 @@ struct WideTiles {
   static constexpr int kLines = 64, kConsumers = 2;
   static constexpr int kStagesP = 2;        // tiles of P between the two warpgroups
   static constexpr int kBarrierBytes = 8;   // of a barrier
-  static constexpr int kRecordBytes = 152;  // of the record of the CTA's tile and its neighbours
+  static constexpr int kRecordBytes = 152;  // of the record of the CTA's tile and the fields beside it
   constexpr int rows() const { return kLines * kConsumers; }
   constexpr int keys() const { return kLines; }
   constexpr int threads() const { return 128 * (kConsumers + 1); }

@@ -51,6 +51,7 @@ struct AttentionForwardF32Config {
 };
 
 /// This thread's first row of the query tile, and its first key of a key tile, which is also its first column of O.
+/// Lanes i and i ^ 1 have the same keys; the lanes whose number has the same last bit have the same rows.
 struct OwnPlace {
   int row, key;
   FALCHION_DEVICE OwnPlace() {

@@ -30,8 +30,8 @@ FALCHION_DEVICE void consume(const GemmArgs& a, const PlaceInCluster& place, typ
     clear(sums);
     for (std::int64_t k = part.k0; k < part.k1; k += Config::kDepth) {
       shared.full[at.stage].wait(at.parity);
-      start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage),
-                            sums);  // sums += B A^T, of one block of k
+      // sums += B A^T, of one block of k
+      start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage), sums);
       // A product of 128 columns takes some 0.1 us, loading its bytes 0.65 us. So it is waited for at once, and its
       // stage is free for the next load as early as possible.
       wait_multiply<0>(sums);

@@ -22,7 +22,7 @@ FALCHION_DEVICE PlaceInCluster place_in_cluster() {
   return {static_cast<int>(cute::block_rank_in_cluster()), static_cast<int>(cute::cluster_shape().x)};
 }
 
-/// The tiles of a cluster: every n-th one of n clusters, which are as many as fit on the device.
+/// The tiles of a cluster: with n clusters every n-th tile. As many clusters run as fit on the device.
 class TilesOfCluster {
  public:
   FALCHION_DEVICE TilesOfCluster(const GemmArgs& a, const PlaceInCluster& place)

@@ -23,7 +23,7 @@ FALCHION_DEVICE void put_sums(typename Config::Shared& shared, const Fragment& s
   }
 }
 
-/// Returns the sums of four columns over all parts of k. All loads are issued before the first one is used.
+/// sum = the sums of four columns over all parts of k. All loads are issued before the first one is used.
 FALCHION_DEVICE void add_parts(const float* own, int parts, float (&sum)[4]) {
   constexpr int kMost = 8;
   float4 x[kMost];
