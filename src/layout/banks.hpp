@@ -30,7 +30,7 @@ struct Wavefronts {
   int wavefronts = 0;  // ideal + conflicts, which is ncu's l1tex__data_pipe_lsu_wavefronts_mem_shared
   int ideal = 0;
   int conflicts() const { return wavefronts - ideal; }
-  std::vector<std::vector<int>> words_a_bank;  // phases x 32: how many different words each bank is asked for
+  std::vector<std::vector<int>> words_a_bank;  // phases x 32: the different words of each bank
 };
 
 /// `bytes` has the byte address of each thread that takes part: 32, or for ldmatrix x1, x2, x4 the first 8, 16, 32,

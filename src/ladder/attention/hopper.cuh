@@ -126,8 +126,8 @@ FALCHION_DEVICE auto wgmma_rows_and_columns(Fragment& x) {
   return make_tensor(x.data(), make_layout(get<0, 1>(l), make_layout(get<0, 0>(l), get<0, 2>(l))));
 }
 
-/// What a consumer does; the steps say in which order. start_ starts a product, which then runs on its own; nobody may
-/// touch its result before wait_. kBehind is the number of products started after it that may still be running.
+/// The work of a consumer; the steps give the order. start_ starts a product, which then runs asynchronously; no code
+/// may touch its result before wait_. kBehind is the number of products started after it that may still be running.
 template <class Tile>
 class Consumer {
  public:
@@ -157,7 +157,7 @@ class Consumer {
     at_v.advance();
     sm90::start_multiply<false>(mma, sm90::as_wgmma_operand_a(rP), rV(_, _, _, stage_v), rO);
   }
-  /// When S or O is there, nobody reads its K or V any more, so their stage is released.
+  /// When S or O is done, K or V is not read any more, so its stage is released.
   template <int kBehind>
   FALCHION_DEVICE void wait_s() {
     sm90::wait_multiply<kBehind>(rS);

@@ -109,7 +109,7 @@ class Consumer {
       put(rP, e, probability(rS(e), unit, of_rows.x), probability(rS(e + 1), unit, of_rows.y));
     }
   }
-  /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both.
+  /// dS = P (dP - D), rounded. P is the rounded one, since there are no registers for both.
   FALCHION_DEVICE void make_ds() {
     const auto at_pair = coordinates(MmaScores{}, Shape<N, M>{});
     CUTE_UNROLL
@@ -132,7 +132,7 @@ class Consumer {
     const auto fragment = make_tensor(rdS.data(), rS.layout());
     copy(copy_dS, thread.retile_S(fragment), thread.partition_D(sdSt));
   }
-  /// Writes this consumer's part of dQ, and hands it over.
+  /// Writes this consumer's part of dQ, and signals the adding thread.
   FALCHION_DEVICE void put_dq() {
     shared.empty_dq.wait(parity_dq ^ 1);  // in the first round it does not wait
     parity_dq ^= 1;

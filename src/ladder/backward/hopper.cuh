@@ -53,8 +53,8 @@ struct HopperTile {
       GMMA::ss_op_selector<bf16, bf16, float, Shape<M, _64, N>, GMMA::Major::K, GMMA::Major::MN>(),
       Layout<Shape<Int<kM / 64>, Int<kD / 64>, _1>>{}));
 
-  /// `full` says that the bytes have come, `empty` that the 4 warps of each consumer have read them. dQ goes the other
-  /// way: the warps of the consumers fill it.
+  /// `full`: the bytes have arrived. `empty`: the 4 warps of each consumer have read them. dQ goes the other way: the
+  /// warps of the consumers fill it.
   struct Shared {
     alignas(1024) bf16 K[kN * kD];
     alignas(1024) bf16 V[kN * kD];

@@ -38,7 +38,7 @@ struct TensorCoreTile {
     alignas(128) bf16 K[kN * kD], V[kN * kD], Q[kStages][kM * kD], dO[kStages][kM * kD], P[kM * kN], dS[kM * kN];
   };
 
-  /// A tile of so many rows and columns.
+  /// A tile of Rows x Columns, which are static integers.
   template <class Rows, class Columns>
   static __device__ auto tile(bf16* memory) {
     return make_tensor(make_smem_ptr(memory), tile_to_shape(typename Ways::Atom{}, Shape<Rows, Columns>{}));
@@ -167,8 +167,8 @@ class KeyTile {
       }
     }
   }
-  /// dS = P (dP - D), in bf16 in shared memory. Each thread reads the P that it has written, as it was rounded, since
-  /// nobody has registers for both.
+  /// dS = P (dP - D), in bf16 in shared memory. Each thread reads back the rounded P that it has written, since there
+  /// are no registers for both.
   template <class Fragment>
   __device__ void put_ds(int q0, const Fragment& rdP) {
     const auto at = coordinates(MmaRows{}, Shape<M, N>{});
@@ -220,7 +220,7 @@ class KeyTile {
   const Head<float> gdQ;
 };
 
-/// What a kernel of these steps is handed.
+/// The arguments of a kernel of these steps.
 struct Pointers {
   const bf16 *q, *k, *v, *grad_o;
   bf16 *grad_k, *grad_v;

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(Operands<float> x) {
 #pragma unroll
         for (int c = 0; c < kOwn; ++c) sum[r][c] += a[r] * b[c];
     }
-    next.store(tiles[now ^ 1]);  // nobody reads those tiles any more: all have passed the last barrier
+    next.store(tiles[now ^ 1]);  // free: all threads have passed the last barrier
     __syncthreads();
   }
 #pragma unroll

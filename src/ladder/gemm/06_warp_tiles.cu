@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     commit_copies();
   }
   for (int l0 = 0; l0 < x.k; l0 += kDepth) {
-    wait_copies<kStages - 2>();  // these tiles are here
-    __syncthreads();             // and nobody reads those before them any more
+    wait_copies<kStages - 2>();  // these tiles have arrived
+    __syncthreads();             // and no thread still reads the previous ones
     const int ahead = l0 + (kStages - 1) * kDepth;
     loader.start(ahead, stages[ahead / kDepth % kStages]);
     commit_copies();

@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kSliceThreads) multiply(const __grid_constant_
   for (int s = 0; s < kStages - 1; ++s) load(x, i0, j0, s * kDepth, stages[s]);
   SliceSums own;
   for (int l0 = 0, number = 0; l0 < x.k; l0 += kDepth, ++number) {
-    wait_copies<kStages - 2>();  // this stage is here
-    __syncthreads();             // and nobody reads the one before it any more
+    wait_copies<kStages - 2>();  // this stage has arrived
+    __syncthreads();             // and no thread still reads the previous one
     load(x, i0, j0, l0 + (kStages - 1) * kDepth, stages[(number + kStages - 1) % kStages]);
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice)

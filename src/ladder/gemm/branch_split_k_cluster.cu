@@ -14,7 +14,7 @@ namespace {
 using Tile = HopperTile<64, 128, 1, 4>;
 constexpr int kParts = 4;                                // the blocks of a cluster
 constexpr int kOwn = TileProduct<Tile>::kSums / kParts;  // of a thread's sums, which its block adds up
-constexpr int kOwnColumns = Tile::kColumns / kParts;     // they lie in so many columns of the tile
+constexpr int kOwnColumns = Tile::kColumns / kParts;     // in so many columns of the tile
 constexpr int kThreads = 128 * Tile::kWarpgroups;
 
 /// What all blocks have of the columns that this block adds up. It lies where the ring was.
@@ -33,7 +33,7 @@ __global__ void __cluster_dims__(kParts) __launch_bounds__(kThreads, 2)
   TileProduct<Tile> product(0);
   multiply_tile(maps, ring, i0, j0, part.first, part.end, product);
 
-  cluster_sync();  // nobody needs a ring any more, so others may write to it
+  cluster_sync();  // no block needs its ring any more, so others may write to it
   product.for_each([&](int i, float sum) {
     float* const here = &sums[rank][i % kOwn][threadIdx.x];
     *cluster.map_shared_rank(here, static_cast<unsigned>(i / kOwn)) = sum;

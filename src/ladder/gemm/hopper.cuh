@@ -93,7 +93,7 @@ class TileProduct {
     const float* const sum = &sum_(make_coord(_0{}, row % 2, group), row / 2, 0);
     return __floats2bfloat162_rn(sum[0], sum[1]);
   }
-  static constexpr int kHeight = Tile::kRows / 64 / Tile::kWarpgroups;  // a warpgroup has so many times 64 rows
+  static constexpr int kHeight = Tile::kRows / 64 / Tile::kWarpgroups;  // parts of 64 rows in a warpgroup
   /// Where part `part` of kHeight, of 64 rows, begins in the tile. A warp has 16 rows of it.
   FALCHION_DEVICE int box_row(int part) const { return (part * Tile::kWarpgroups + warpgroup_) * 64; }
 

@@ -20,8 +20,8 @@ FALCHION_DEVICE void multiply_tile(const Operands<bf16>& x, int i0, int j0, Tile
   WarpProduct product;
   for (int s = 0; s < kStages - 1; ++s) start_load(s * kTileDepth, s);
   for (int l0 = 0, now = 0, free = kStages - 1; l0 < x.k; l0 += kTileDepth) {
-    wait_copies<kStages - 2>();  // these tiles are here
-    __syncthreads();             // and nobody reads those before them any more
+    wait_copies<kStages - 2>();  // these tiles have arrived
+    __syncthreads();             // and no thread still reads the previous ones
     start_load(l0 + (kStages - 1) * kTileDepth, free);
     product.multiply_add(stages[now]);
     free = now;

@@ -7,8 +7,8 @@
 
 namespace falchion::ladder::gemm::on_gpu {
 
-/// C's tile at (i0, j0): adds up blocks [first, end) of k, and returns when the sums are there. One thread asks for all
-/// tiles of A and B, and all meet at a barrier in each round.
+/// C's tile at (i0, j0): adds up blocks [first, end) of k, and returns when the sums are done. One thread issues the
+/// loads of all tiles of A and B, and all threads synchronise at a barrier in each round.
 template <class Tile>
 FALCHION_DEVICE void multiply_tile(const TensorMaps& maps, typename Tile::Ring& ring, int i0, int j0, int first,
                                    int end, TileProduct<Tile>& product) {

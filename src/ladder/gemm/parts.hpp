@@ -14,7 +14,7 @@ struct Part {
 /// shorter parts would cost more than they save.
 inline constexpr int kLeastBlocks = 4;
 
-/// How many parts k is cut into where so many are wanted: fewer if they would be too short, and at least one.
+/// The number of parts of k, if `wanted` are requested: fewer if they would be too short, and at least one.
 FALCHION_HD int parts_of(int blocks, int wanted) {
   const int most = blocks / kLeastBlocks < wanted ? blocks / kLeastBlocks : wanted;
   return most > 1 ? most : 1;

@@ -124,7 +124,8 @@ cudaError_t count_clusters(Kernel kernel, int shared_bytes, int* clusters) {
   return error != cudaSuccess ? error : cudaOccupancyMaxActiveClusters(clusters, kernel, &launch);
 }
 
-/// Launches so many, which stay until all is done. `more` are further arguments of the kernel.
+/// Launches as many clusters as fit on the device, which stay until all tiles are done. `more` are further arguments of
+/// the kernel.
 template <class Tile, class... More>
 Status launch_roles(void (*kernel)(Operands<bf16>, TensorMaps, Sizes, More...), int shared_bytes, const Problem& p,
                     const Tensors& t, Stream stream, const More&... more) {

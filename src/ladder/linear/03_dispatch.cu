@@ -1,5 +1,5 @@
-// src/ladder/linear/03_dispatch.cu: has no kernel of its own. It runs step 01 or step 02, whichever an estimate for
-// this device says is faster.
+// src/ladder/linear/03_dispatch.cu: runs step 01 or step 02, the one with the shorter estimated time on this device. It
+// has no kernel of its own.
 #include "ladder/linear/dispatch.cuh"
 
 namespace falchion::ladder::linear::on_gpu {

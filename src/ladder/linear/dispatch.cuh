@@ -25,7 +25,7 @@ struct Cost {
   }
 };
 
-/// Fills in sms and resident of *cost, with what the occupancy calculator says about this kernel. Errors: device.
+/// Fills in sms and resident of *cost from the device and the occupancy calculator. Errors: device.
 template <class... Parameters>
 Status ask_device(void (*kernel)(Parameters...), int threads, Cost* cost) {
   int device = 0, sms = 0, blocks = 0;
