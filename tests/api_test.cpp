@@ -265,7 +265,7 @@ TEST(Threads, ThePoolCallsEachTaskOnce) {
 TEST(BuildInfo, SaysWhatThereIs) {
   EXPECT_NE(build_info().find("cpu levels "), std::string::npos);
   EXPECT_NE(build_info().find("variants "), std::string::npos);
-  // Each variant is told with its own operation and back end, and once.
+  // Each variant is listed with its own operation and back end, and once.
   for (const Variant& v : variants()) {
     const std::string head = text("; ", v.op, " ", name(v.backend), " ", v.level, v.d > 0 ? text(" d", v.d) : "", ":");
     const std::string all = build_info();

@@ -1,6 +1,6 @@
-// tests/backward_laws_test.cpp: tests the laws that gradients of attention obey, whoever computes them.
-// tests/backward_derivative_test.cpp shows that those of the definition are the derivatives. A case that needs nothing
-// but a band, in bf16, takes the plain variants of a GPU, and any other case takes the general ones.
+// tests/backward_laws_test.cpp: tests the laws that gradients of attention obey on every path.
+// tests/backward_derivative_test.cpp shows that those of the definition are the derivatives. A case with no feature but
+// a band, in bf16, runs on the plain variants of a GPU, any other case on the general ones.
 #include <gtest/gtest.h>
 
 #include <cstdint>

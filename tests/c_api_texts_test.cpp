@@ -36,7 +36,7 @@ TEST(CApi, TextsOfAPlan) {
 }
 
 /// Each format is made only once and is the text that C++ gives. It stays at its address while the other format is
-/// asked for.
+/// requested.
 TEST(CApi, ExplainInBothFormats) {
   const fal_attention problem = small();
   const fal_target target = host();

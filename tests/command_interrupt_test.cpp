@@ -1,5 +1,5 @@
-// tests/command_interrupt_test.cpp: Ctrl-C in long work. What was measured or verified before it is told, the exit code
-// is 130, and a second signal ends the process at once. And numbers that a reader must doubt are marked.
+// tests/command_interrupt_test.cpp: Ctrl-C in long work. The results so far are printed, the exit code is 130, and a
+// second signal ends the process at once. Also: doubtful numbers are marked.
 #include <regex>
 #include <string>
 

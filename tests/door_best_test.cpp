@@ -1,5 +1,5 @@
-// tests/door_best_test.cpp: where `best` of the one-call forms goes, in a process whose CUDA driver is a fake one
-// (tests/fake_cuda): every operand is asked, not the first alone (docs/contract.md, "`best` in the one-call form").
+// tests/door_best_test.cpp: where `best` of the one-call forms runs, in a process with a fake CUDA driver
+// (tests/fake_cuda): all operands are checked, not the first alone (docs/contract.md, "`best` in the one-call form").
 #include <cstddef>
 #include <cstdint>
 

@@ -306,7 +306,7 @@ TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   EXPECT_EQ(launches, 1);
 }
 
-/// Each pointer is asked for once, and what a one-call form has found out is not asked again.
+/// The driver is queried once for each pointer; a run does not repeat the queries of its one-call form.
 TEST_F(GpuRuns, NothingIsAskedTwice) {
   cuda.devices = 3;
   PlanData plan = plan_of(x);

@@ -208,7 +208,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so nothing can copy it");
 }
 
-/// A failure of the driver is no fault of the operands. It gives the same code and words wherever the driver is asked.
+/// A failure of the driver is not blamed on the operands. It gives the same code and message at every query.
 TEST_F(Door, WhereTheDriverFailsTheCodeIsDevice) {
   float numbers[3][8] = {}, lse[3] = {};
   const auto o = [&](int i) { return Tensor::dense(numbers[i], DType::f32, {1, 1, 1, 8}); };

@@ -75,8 +75,8 @@ TEST(GemmFew, SumsAreWrittenWithoutConflicts) {
   EXPECT_EQ(kTile.pitch() % 4, 0);  // a row is read 16 bytes at a time
 }
 
-/// A barrier of shared memory: a phase ends with its last arrival. Who waits for a parity goes on once the phase of
-/// that parity has ended, which is also so when the next one has, so nobody may be a whole phase behind.
+/// A barrier of shared memory: a phase ends with its last arrival. A wait for a parity returns once a phase of that
+/// parity has ended, also if the next one has ended too, so no waiter may be a whole phase behind.
 struct ModelBarrier {
   int arrivals = 0, left = 0, phase = 0;
   void init(int count) { arrivals = left = count; }

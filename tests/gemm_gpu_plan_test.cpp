@@ -168,7 +168,7 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
   EXPECT_NE(narrow.find("sm90 wide bf16    256 CTAs for 132 SMs: some "), std::string::npos) << narrow;
 }
 
-/// The workspace of a batch may be for the parts of one matrix alone, so the story tells of it.
+/// The workspace of a batch may be only for the parts of one matrix, so explain() mentions it.
 TEST(GemmGpuPlan, TheStoryOfABatchTellsOfOneMatrix) {
   Gemm decode = gemm(1, 1024, 1024);
   decode.batch = 64;

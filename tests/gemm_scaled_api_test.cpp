@@ -1,5 +1,5 @@
-// tests/gemm_scaled_api_test.cpp: GEMMs of 8-bit numbers and their scales (docs/contract.md, "GEMM"): what is refused,
-// the one-call form, what a plan tells, and the C API.
+// tests/gemm_scaled_api_test.cpp: GEMMs of 8-bit numbers and their scales (docs/contract.md, "GEMM"): refusals, the
+// one-call form, explain(), and the C API.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -129,8 +129,8 @@ TEST(GemmScaledApi, EachFieldInC) {
   }
 }
 
-/// A caller that was compiled before scales existed gives operands that end before them, and a problem whose byte
-/// `scaling` was a reserved one, 0. What it asked for is computed as before.
+/// A caller that was compiled before scales existed passes operands that end before them, and a problem whose byte
+/// `scaling` was a reserved one, 0. Its problem is computed as before.
 TEST(GemmScaledApi, AnOlderCallerInC) {
   static_assert(offsetof(fal_gemm, scaling) == offsetof(fal_gemm, residual) + 1 && sizeof(fal_gemm::reserved) == 24,
                 "the first of 25 reserved bytes");

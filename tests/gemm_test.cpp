@@ -1,5 +1,5 @@
-// tests/gemm_test.cpp: runs each case of gemm_cases.def on every path of this build in every dtype. What holds for any
-// GEMM is here too: sums of ones are exact, and a plan gives the same bits whoever runs it.
+// tests/gemm_test.cpp: runs each case of gemm_cases.def on every path of this build in every dtype. Laws of every GEMM
+// are here too: sums of ones are exact, and a plan gives the same bits in every run.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -127,9 +127,9 @@ TEST(GemmLadder, BandsHaveEachTileOnce) {
   }
 }
 
-/// Each product of each tile once, and the part that begins a tile knows how many others there are, the workers after
-/// it, which have them in the order of k. A worker's own part of somebody else's tile comes first, so nobody waits in a
-/// ring.
+/// Each product of each tile is computed once, and the part that begins a tile knows the number of other parts, which
+/// the workers after it have in the order of k. A worker's part of another worker's tile comes first, so there is no
+/// cycle of waits.
 TEST(GemmLadder, SharesHaveEachProductOnce) {
   for (const auto& [tiles, blocks, workers] : {std::tuple{0, 9, 4},
                                                {1, 30, 66},

@@ -204,7 +204,7 @@ TEST(NormApi, AGpuMovesEightNumbersWhereEachOperandAllowsIt) {
   EXPECT_FALSE(to_gpu_norm_args(plan, odd.operands()).cut.whole);
 }
 
-/// A residual takes half of the registers, so a thread has half as many chunks. The plan tells what a run does.
+/// A residual takes half of the registers, so a thread has half as many chunks. explain() describes the run.
 TEST(NormApi, AGpuCutsARowWithAResidualFiner) {
   for (const bool residual : {true, false}) {
     const NormInstance x = make_norm_instance({"x", 1, 6, 1, 4096, {.residual = residual}}, DType::bf16);

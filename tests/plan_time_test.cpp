@@ -162,7 +162,7 @@ TEST(PlanTime, OfABuildWithEveryVariant) {
   }
 }
 
-/// A text is only made when it is asked for, and only once.
+/// A text is only made when it is requested, and only once.
 TEST(PlanTime, TextsAreMadeWhenAskedFor) {
   const fal_attention a = prefill();
   fal_plan* plan = nullptr;

@@ -1,6 +1,5 @@
-// tests/sm80_lanes_test.cpp: walks through the tiles of the sm80 backward kernel that computes each pair once, as
-// its ldmatrix, stmatrix and single stores do. Each lane must find its eight elements, and no bank may be asked for two
-// words at once.
+// tests/sm80_lanes_test.cpp: walks through the tiles of the sm80 backward kernel that computes each pair once, as its
+// ldmatrix, stmatrix and single stores do. Each lane must find its eight elements, without bank conflicts.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // tests/sm80_layouts_test.cpp: walks through the shared memory of every sm80 tile of the forward pass with CuTe on the
-// host, as the sm80 kernels do. No bank may be asked for two words at once, no byte may belong to two elements, and
-// nothing may be too large.
+// host, as the sm80 kernels do. There must be no bank conflict, no byte may belong to two elements, and nothing may be
+// too large.
 #include <gtest/gtest.h>
 
 #include <array>

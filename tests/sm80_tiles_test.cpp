@@ -276,8 +276,7 @@ TEST(Sm80Tiles, Packed) {
       }
 }
 
-/// Lengths lie on the device, where nobody can check them. Whatever they say, no row outside the operands may be
-/// touched.
+/// Lengths are on the device and cannot be checked. Even with invalid ones no row outside the operands may be touched.
 TEST(Sm80Tiles, LengthsThatLieStayInside) {
   std::mt19937 random(2);
   for (int round = 0; round < 50; ++round) {

@@ -22,9 +22,8 @@ namespace {
 
 using gpu::AttentionBackwardArgs, gpu::BackwardDivisors, gpu::BackwardLayout, gpu::BackwardTile, gpu::Owner;
 
-/// Runs the CTAs of a launch one after another, as a device does that has room for a single one. If that comes to an
-/// end, so does any run in which CTAs start in the order of their numbers: nobody ever waits for a CTA that has not
-/// started.
+/// Runs the CTAs of a launch one after another, like a device with room for a single one. If that ends, so does any run
+/// in which CTAs start in the order of their numbers: no CTA ever waits for one that has not started.
 template <int kD>
 class Turns {
  public:

@@ -1,5 +1,5 @@
-// tests/sm90_maps_test.cpp: tensor maps on the host: which numbers the driver is asked with, and which maps a thread
-// keeps between launches: one that differs in any number is another one, and those of all layers of a model are kept.
+// tests/sm90_maps_test.cpp: tensor maps on the host: the arguments of the driver's function, and the maps that a thread
+// keeps between launches: a map that differs in any number is another one, and those of all layers of a model are kept.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -93,7 +93,7 @@ TEST(MapCache, KeepsTheMapsOfAllLayers) {
   }
 }
 
-/// What the driver was asked with last, in place of a driver.
+/// A fake driver, which records its last arguments.
 struct Asked {
   int times = 0;
   CUresult answer = CUDA_SUCCESS;

@@ -21,8 +21,8 @@ namespace {
 
 using Start = HostGrid::Start;
 
-/// A launch: how many CTAs share how many tiles, its number, and how many draws the counter is told to expect. The
-/// kernel tells it that there are as many as tiles.
+/// A launch: the numbers of CTAs and tiles, its launch number, and how many draws the counter expects. The kernel
+/// passes the number of tiles.
 struct Launch {
   std::uint32_t ctas, tiles;
   std::uint64_t number = 0xABCDEF;
@@ -33,9 +33,9 @@ std::string name(const Launch& x) {
   return text(x.ctas, " CTAs, ", x.tiles, " tiles", x.start == Start::together ? "" : ", the first CTA late");
 }
 
-/// Runs a launch whose CTAs ask for tiles as Places of src/sm90/attention_forward/load.cuh does: the first tile of a
-/// CTA is its own number. Returns "" or what went wrong. A CTA must not end while there are tiles that nobody has
-/// drawn, because the others would have to do them alone.
+/// Runs a launch whose CTAs draw tiles like Places of src/sm90/attention_forward/load.cuh: the first tile of a CTA is
+/// its own number. Returns "" or the error. A CTA must not end while there are undrawn tiles, because the others would
+/// have to do them alone.
 template <class Draw = TileDraw>
 std::string run(const Launch& launch, std::uint64_t seed, TileCounter* counter) {
   std::vector<int> times(launch.tiles);

@@ -160,7 +160,7 @@ TEST(VerifyBackward, AWrongGradientIsFound) {
   }
 }
 
-/// A storm over a pass that forgets the softcap fails, and each failure that it tells is small and has a softcap.
+/// A storm over a pass without the softcap fails, and each reported failure is small and has a softcap.
 TEST(VerifyBackward, AStormFindsAFaultAndMakesItSmall) {
   StormOptions options;
   options.problems = 60;

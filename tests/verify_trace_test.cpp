@@ -166,7 +166,7 @@ TEST_F(VerifyTrace, ARefusalIsToldWithItsReason) {
   EXPECT_EQ(parse_problem(line_of(trace, "plan").problem).attention.d_qk, 512);
 }
 
-/// Strides of every kind are told so that they come back.
+/// Strides of every kind are written so that they can be read back.
 TEST(VerifyStorage, StridesComeBack) {
   const std::array<std::int64_t, 4> shapes[] = {{2, 3, 4, 8}, {1, 3, 1, 8}, {2, 1, 4, 1}, {1, 1, 1, 1}, {5, 2, 2, 2}};
   for (const char* text : {"dense", "0213", "0213+pad3+gap5", "3210", "1302+gap2", "pad8", "flip2", "0213+flip15+pad1",

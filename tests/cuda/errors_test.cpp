@@ -1,7 +1,7 @@
-// tests/cuda/errors_test.cpp: what docs/contract.md says of a GPU without a kernel, of a machine without a GPU or with
-// another one, of a broken context and of errors that somebody else left in the CUDA runtime: each of these gives a
-// Status with the reason, and the process lives. A test that breaks the context runs in a child process, which is this
-// executable again with one of the tests named DISABLED_.
+// tests/cuda/errors_test.cpp: the rules of docs/contract.md for a GPU without a kernel, a machine without a GPU or with
+// another one, a broken context, and errors that other code left in the CUDA runtime: each of these gives a Status with
+// the reason, and the process lives. A test that breaks the context runs in a child process, which is this executable
+// again with one of the tests named DISABLED_.
 #include <cstdlib>
 
 #include "child.hpp"
@@ -79,7 +79,7 @@ TEST(CudaErrors, DISABLED_ChildSticky) {
   std::_Exit(HasFailure() ? 1 : 0);
 }
 
-/// An error that is not sticky and that somebody else left does not fail a valid run. This holds for the first run,
+/// An error that is not sticky and was left by other code does not fail a valid run. This holds for the first run,
 /// which prepares its kernels, and for later ones. (The error may be gone after the first run, because
 /// cudaFuncSetAttribute resets the last error.)
 TEST(CudaErrors, AnErrorOfSomebodyElse) {

@@ -54,8 +54,8 @@ void time_problem(const Problem& problem, Pass pass, Backend backend, const AnyO
   }
 }
 
-/// As a model runs: one plan, and each of kLayers layers has operands of its own, so that more tensor maps are asked
-/// for than one layer needs.
+/// Like a model: one plan, and kLayers layers with their own operands, so that more tensor maps are needed than for one
+/// layer.
 void time_layers(const Case& row) {
   constexpr std::size_t kLayers = 24;
   if (Path{Backend::sm90, ""}.why_not() != "") return;

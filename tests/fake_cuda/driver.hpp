@@ -1,5 +1,5 @@
-// tests/fake_cuda/driver.hpp: a CUDA driver for machines that have none. It is a library called libcuda.so.1 that says
-// of each address what a test told it to say. The real driver's answers were measured on two H200
+// tests/fake_cuda/driver.hpp: a CUDA driver for machines that have none. It is a library called libcuda.so.1 that
+// returns for each address what a test has set. The real driver's answers were measured on two H200
 // (src/runtime/place.cpp).
 #pragma once
 

@@ -45,7 +45,7 @@ void make_problem(Input* in, fal_attention* a) {
   a->first_k = in->below(4) == 3;
 }
 
-/// What the backward pass is asked for, and its tensors.
+/// The flags of the backward pass, and its tensors.
 void make_gradients(Input* in, fal_attention* a, fal_operands* x) {
   const std::uint8_t flags = in->byte();
   a->grads = static_cast<std::uint8_t>(in->below(3));

@@ -58,8 +58,8 @@ inline bool has_all_gpu_variants(Pass pass) {
 #define NEEDS_SM80_VARIANTS() \
   if (!has_variants(Backend::sm80)) GTEST_SKIP() << "this build has not all variants of sm80"
 
-/// What is decided for a GPU. A build that has all variants is asked as a user asks it. Any other build is asked what
-/// it would decide if it had them, which works because the needs of a variant are known without its code.
+/// The plan for a GPU. A build with all variants plans normally. Any other build plans as if it had them, which works
+/// because the facts of a variant are known without its code.
 inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out, Pass pass = Pass::forward) {
   if (!has_all_gpu_variants(pass)) {
     Status status = validate_problem(a, pass);

@@ -1,8 +1,8 @@
-// tests/support/hopper_cta.hpp: a model of a CTA of Hopper's forward kernel, in which only matters who waits for whom
+// tests/support/hopper_cta.hpp: a model of a CTA of Hopper's forward kernel that has only its waits and arrivals
 // (docs/design/sm90_forward.md). The scheduler, the producer and the consumers of src/sm90/attention_forward/load.cuh
 // and sm90/attention_forward/kernel.cuh are coroutines that wait and arrive in the kernel's order. In each step a
-// random one of those that can go on does so, until all have ended or none can go on. The model also checks that
-// whoever reads a stage finds there what it expects. tests/sm90_rings_test.cpp runs it.
+// random one of those that can go on does so, until all have ended or none can go on. The model also checks that a
+// reader of a stage finds the expected contents. tests/sm90_rings_test.cpp runs it.
 #pragma once
 
 #include <array>

@@ -39,7 +39,7 @@ inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 std::vector<Path> built_paths(const char* operation = kAttention);
 /// Those of them that this machine can run.
 std::vector<Path> usable_paths(const char* operation = kAttention);
-/// The cuda_ executables: sm90 asked for by its name, for f32. The path `best` leaves small problems in f32 to sm80. On
+/// The cuda_ executables: the back end sm90 by name, for f32. The path `best` runs small problems in f32 on sm80. On
 /// this path a problem may be unsupported. Other executables have no such path.
 std::vector<Path> named_hopper(const char* operation = kAttention);
 /// Whether the path's device has memory for a copy of that many bytes. (The host maps its memory sparsely, so there it
@@ -71,7 +71,7 @@ void on_every_path_and_named_hopper(const F& f, const char* operation = kAttenti
   }
 }
 
-/// Bytes on a 64-byte boundary, filled with NaN, because nobody may rely on the content of a workspace.
+/// Bytes on a 64-byte boundary, filled with NaN, because no code may rely on the content of a workspace.
 class Workspace {
  public:
   explicit Workspace(std::size_t bytes);
