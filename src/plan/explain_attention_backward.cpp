@@ -17,7 +17,7 @@ void tell_cpu(const PlanData& plan, Story* story) {
   const int parts = attention.backward.parts;
   story->tell(
       "tiles",
-      text("blocks of ", attention.keys, " keys; all queries pass each block in tiles of ", attention.rows, " rows"),
+      text("blocks of ", attention.keys, " keys, each visited by all queries in tiles of ", attention.rows, " rows"),
       {{"tile", Json::object({{"rows", attention.rows}, {"keys", attention.keys}})}});
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   const std::int64_t items = plan.items * parts, rounds = ceil_div(items, plan.threads);
@@ -45,13 +45,13 @@ void tell_cpu(const PlanData& plan, Story* story) {
 
 /// How a GPU's kernels share the pairs of queries and keys, in words.
 struct Sharing {
-  const char* nothing;            // to do
-  const char *of_keys, *of_rows;  // what follows the numbers of keys and rows of a tile
-  const char* ctas;               // what follows the number of CTAs
+  const char* nothing;            // text of an empty plan
+  const char *of_keys, *of_rows;  // text after the numbers of keys and rows of a tile
+  const char* ctas;               // text after the number of CTAs
   const char* holds;              // the workspace, beside lse and D of each row
 };
 /// One kernel owns tiles of keys and adds to the sums of grad_q.
-constexpr Sharing kSummed = {"none: there are no keys", " keys, which ", " rows at a time pass", " CTAs, ",
+constexpr Sharing kSummed = {"none: there are no keys", " keys, visited by ", " rows at a time", " CTAs, ",
                              ", and its sums of grad_q in f32"};
 /// Some CTAs of a kernel own tiles of keys and others tiles of rows: Hopper's, above them.
 constexpr Sharing kWide = {"none: there are neither keys nor queries", " keys, for grad_k and grad_v, and ",
