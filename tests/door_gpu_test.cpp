@@ -347,6 +347,12 @@ TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   plan.attention().problem.d_qk = crooked.q.shape[3] = crooked.k.shape[3] = 28;
   EXPECT_EQ(falchion::run<Attention>(plan, crooked, {}, nullptr).why,
             "q.shape[3] = 28 is no multiple of 8, 16 bytes, and this build has no general variant for bf16");
+  // Each tensor is aligned, but they do not meet a condition of another kind.
+  plan = plan_of(x);
+  plan.gpu.choices = {{plan.variant, Condition::along_k}};
+  EXPECT_EQ(falchion::run<Attention>(plan, operands, {}, nullptr).why,
+            "the operands meet the conditions of no choice of the plan, which explain() lists, and this build has no "
+            "general variant for bf16");
 }
 
 // ---- best -----------------------------------------------------------------------------------------------------------

@@ -64,10 +64,9 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
     EXPECT_EQ(own_cut(plan).depth % 128, 0);
     EXPECT_STREQ(for_any(plan)->level, "general");
     const std::string story = explain(g, on(90));
-    EXPECT_NE(
-        story.find("  sm90 bytes    16-byte aligned, a and b along k, strides that TMA can follow (above 0, heads "
-                   "of a multiple of 128): "),
-        std::string::npos)
+    EXPECT_NE(story.find("  sm90 bytes    16-byte aligned, a and b contiguous along k, strides that TMA accepts (above "
+                         "0; if k has two axes, the inner one a multiple of 128): "),
+              std::string::npos)
         << story;
   }
 }
@@ -157,11 +156,12 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
   EXPECT_NE(few.find("k in 2 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
-      wide.find("choices     a run takes the first that its operands fit\n"
-                "  sm90 wide     16-byte aligned, strides that TMA can follow (above 0, heads of a multiple of 64): "
-                "256 tiles, k stays whole\n"
-                "  sm80 tile     16-byte aligned: 1024 tiles, k stays whole\n"
-                "  sm80 general  any operands: 1024 tiles, k stays whole\n"),
+      wide.find(
+          "choices     a run takes the first that its operands fit\n"
+          "  sm90 wide     16-byte aligned, strides that TMA accepts (above 0; if k has two axes, the inner one a "
+          "multiple of 64): 256 tiles, k stays whole\n"
+          "  sm80 tile     16-byte aligned: 1024 tiles, k stays whole\n"
+          "  sm80 general  any operands: 1024 tiles, k stays whole\n"),
       std::string::npos)
       << wide;
   const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
@@ -174,12 +174,11 @@ TEST(GemmGpuPlan, TheStoryOfABatchTellsOfOneMatrix) {
   decode.batch = 64;
   const GemmGpuCut merged = decided(decode, on(90)).gpu.choices.front().cut_as<GemmGpuCut>();
   const std::string story = explain(decode, on(90));
-  EXPECT_NE(
-      story.find(text(
-          "  sm90 few      a batch that shares b and is one matrix of m = 64, 16-byte aligned, strides that TMA can "
-          "follow (above 0, heads of a multiple of 64): ",
-          merged.items, " tiles, ")),
-      std::string::npos)
+  EXPECT_NE(story.find(text(
+                "  sm90 few      a batch that shares b and is one matrix of m = 64, 16-byte aligned, strides that TMA "
+                "accepts (above 0; if k has two axes, the inner one a multiple of 64): ",
+                merged.items, " tiles, ")),
+            std::string::npos)
       << story;
   EXPECT_NE(story.find("one b       2.36 MB where the batch shares b: 57 flop/B"), std::string::npos) << story;
   EXPECT_EQ(explain(gemm(64, 1024, 1024), on(90)).find("one matrix"), std::string::npos);

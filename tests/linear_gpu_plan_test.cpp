@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "plan/linear_attention.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -252,6 +254,38 @@ TEST_F(LinearGpuVariants, FewHeadsAreCutIntoSegments) {
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear().segments, 1);
+}
+
+/// Each operand of a pass that a kernel moves 16 bytes at a time: with rows at other addresses, and with rows that
+/// overlap, which TMA cannot load.
+TEST_F(LinearGpuVariants, OperandsThatTheVariantCannotMove) {
+  alignas(16) static std::uint16_t data[64];
+  const Tensor dense = Tensor::dense(data, DType::bf16, {2, 64, 4, 64});
+  using Moved = std::vector<Tensor LinearOperands::*>;
+  using X = LinearOperands;
+  const Moved of_pass[] = {{&X::q, &X::k, &X::v, &X::o},
+                           {&X::q, &X::k, &X::v, &X::grad_o, &X::grad_q, &X::grad_k, &X::grad_v}};
+  LinearAttention a = problem(2, 4, 64, 64);
+  a.dtype = DType::bf16;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const PlanData of_sm90 = decide(a, 0, pass, Backend::sm90), of_sm80 = decide(a, 0, pass);
+    const auto taken = [](const PlanData& plan, const X& x) { return taken_for(plan, layout_of(plan, x)); };
+    const Moved& moved = of_pass[pass == Pass::forward ? 0 : 1];
+    X good;
+    for (Tensor X::*tensor : moved) good.*tensor = dense;
+    EXPECT_EQ(taken(of_sm90, good), "sm90 plain");
+    EXPECT_EQ(taken(of_sm80, good), "sm80 plain");
+    for (Tensor X::*tensor : moved) {
+      X x = good;
+      (x.*tensor).data = data + 1;
+      EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
+      EXPECT_EQ(taken(of_sm80, x), "sm80 general unaligned");
+      x = good;
+      (x.*tensor).stride[1] = 32;
+      EXPECT_EQ(taken(of_sm90, x), "sm80 general");
+      EXPECT_EQ(taken(of_sm80, x), "sm80 plain");
+    }
+  }
 }
 
 }  // namespace

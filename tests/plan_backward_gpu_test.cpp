@@ -33,7 +33,7 @@ TEST(BackwardGpuPlan, Ampere) {
             "shared      165 kB a CTA\n"
             "workspace   136 MB: lse and D of each row, and its sums of grad_q in f32\n"
             "choices     a run takes the first that its operands fit\n"
-            "  sm80 once d128     16-byte aligned, rows without gaps\n"
+            "  sm80 once d128     16-byte aligned, contiguous rows\n"
             "  sm80 general d128  any operands\n"
             "paths\n"
             "  sm80 once bf16  taken\n");
@@ -69,23 +69,22 @@ TEST(BackwardGpuPlan, FrozenKeysTakeASweepOfTheRows) {
 }
 
 TEST(BackwardGpuPlan, Hopper) {
-  EXPECT_EQ(
-      story(causal(4096, 64), hopper()),
-      "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 64, d_v 64\n"
-      "band        causal(bottom_right): the last query stands at the last key\n"
-      "score       scale 0.125\n"
-      "work        344 Gflop, 50.0122 % of s_q x s_k seen; 269 MB if each tensor moves once: 1.28 kflop/B\n"
-      "decision    sm90 plain\n"
-      "device      sm_90: 132 SMs\n"
-      "tiles       128 keys, visited by 128 rows at a time; head dims up to 64, 384 threads\n"
-      "grid        2048 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-      "shared      200 kB a CTA\n"
-      "workspace   69.2 MB: lse and D of each row, and its sums of grad_q in f32\n"
-      "choices     a run takes the first that its operands fit\n"
-      "  sm90 plain d64    16-byte aligned, rows without gaps, strides that TMA can follow (rows do not overlap)\n"
-      "  sm80 general d64  any operands\n"
-      "paths\n"
-      "  sm90 plain bf16  taken\n");
+  EXPECT_EQ(story(causal(4096, 64), hopper()),
+            "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 64, d_v 64\n"
+            "band        causal(bottom_right): the last query stands at the last key\n"
+            "score       scale 0.125\n"
+            "work        344 Gflop, 50.0122 % of s_q x s_k seen; 269 MB if each tensor moves once: 1.28 kflop/B\n"
+            "decision    sm90 plain\n"
+            "device      sm_90: 132 SMs\n"
+            "tiles       128 keys, visited by 128 rows at a time; head dims up to 64, 384 threads\n"
+            "grid        2048 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+            "shared      200 kB a CTA\n"
+            "workspace   69.2 MB: lse and D of each row, and its sums of grad_q in f32\n"
+            "choices     a run takes the first that its operands fit\n"
+            "  sm90 plain d64    16-byte aligned, contiguous rows, strides that TMA accepts (rows do not overlap)\n"
+            "  sm80 general d64  any operands\n"
+            "paths\n"
+            "  sm90 plain bf16  taken\n");
   EXPECT_NE(story(problem(2, 100, 0, 2, 2, 64), hopper()).find("tiles       none: there are no keys\n"),
             std::string::npos);
   EXPECT_NE(story(problem(2, 0, 100, 2, 2, 256), on(80)).find("tiles       none: there are no queries\n"),
@@ -125,24 +124,23 @@ TEST(BackwardGpuPlan, VariantsByHeadDim) {
 
 /// Above head dim 128 one kernel has CTAs for tiles of keys and others for tiles of rows, and no sums of grad_q.
 TEST(BackwardGpuPlan, HopperAboveHeadDim128) {
-  EXPECT_EQ(
-      story(causal(4096, 256), hopper()),
-      "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 256, d_v 256\n"
-      "band        causal(bottom_right): the last query stands at the last key\n"
-      "score       scale 0.0625\n"
-      "work        1.37 Tflop, 50.0122 % of s_q x s_k seen; 1.07 GB if each tensor moves once: 1.28 kflop/B\n"
-      "decision    sm90 wide\n"
-      "device      sm_90: 132 SMs\n"
-      "tiles       64 keys, for grad_k and grad_v, and 128 rows, for grad_q, in one kernel; head dims up to 256, "
-      "384 threads\n"
-      "grid        6144 CTAs, 1 an SM: 47 waves, 99 % busy\n"
-      "shared      231 kB a CTA\n"
-      "workspace   2.10 MB: lse and D of each row\n"
-      "choices     a run takes the first that its operands fit\n"
-      "  sm90 wide d256     16-byte aligned, rows without gaps, strides that TMA can follow (rows do not overlap)\n"
-      "  sm80 general d256  any operands\n"
-      "paths\n"
-      "  sm90 wide bf16  taken\n");
+  EXPECT_EQ(story(causal(4096, 256), hopper()),
+            "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 256, d_v 256\n"
+            "band        causal(bottom_right): the last query stands at the last key\n"
+            "score       scale 0.0625\n"
+            "work        1.37 Tflop, 50.0122 % of s_q x s_k seen; 1.07 GB if each tensor moves once: 1.28 kflop/B\n"
+            "decision    sm90 wide\n"
+            "device      sm_90: 132 SMs\n"
+            "tiles       64 keys, for grad_k and grad_v, and 128 rows, for grad_q, in one kernel; head dims up to 256, "
+            "384 threads\n"
+            "grid        6144 CTAs, 1 an SM: 47 waves, 99 % busy\n"
+            "shared      231 kB a CTA\n"
+            "workspace   2.10 MB: lse and D of each row\n"
+            "choices     a run takes the first that its operands fit\n"
+            "  sm90 wide d256     16-byte aligned, contiguous rows, strides that TMA accepts (rows do not overlap)\n"
+            "  sm80 general d256  any operands\n"
+            "paths\n"
+            "  sm90 wide bf16  taken\n");
   Attention mla = problem(4, 1000, 1000, 16, 16, 192);
   mla.d_v = 128;
   EXPECT_EQ(taken(mla, hopper()), "sm90 wide bf16 192");

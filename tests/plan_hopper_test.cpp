@@ -30,7 +30,7 @@ TEST(HopperPlan, Prefill) {
             "shared      198 kB a CTA\n"
             "workspace   0 B\n"
             "choices     a run takes the first that its operands fit\n"
-            "  sm90 plain d128    16-byte aligned, strides that TMA can follow (rows do not overlap)\n"
+            "  sm90 plain d128    16-byte aligned, strides that TMA accepts (rows do not overlap)\n"
             "  sm80 general d128  any operands\n"
             "paths\n"
             "  sm90 plain bf16  taken\n");
@@ -332,9 +332,11 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   x.k.stride[2] = 0;  // All heads share one.
   EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "a tensor map has no stride 0";
   EXPECT_EQ(taken(of_sm80, x), "sm80 plain");
-  x = good;
-  x.k.stride[1] = 64;  // The rows overlap.
-  EXPECT_EQ(taken(of_sm90, x), "sm80 general");
+  for (Tensor Operands::*tensor : {&Operands::q, &Operands::k, &Operands::v}) {
+    x = good;
+    (x.*tensor).stride[1] = 64;  // The rows overlap.
+    EXPECT_EQ(taken(of_sm90, x), "sm80 general");
+  }
   x = good;
   x.q.stride[1] = -512;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general");

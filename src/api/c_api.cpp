@@ -10,20 +10,16 @@
 namespace falchion {
 namespace {
 
-template <class Enum>
-inline constexpr Enum kLast{};
-template <>
-inline constexpr DType kLast<DType> = kLastDType;
-template <>
-inline constexpr Align kLast<Align> = Align::at;
-template <>
-inline constexpr Grads kLast<Grads> = Grads::accumulate;
+// The last value of each enum that a field may have.
+constexpr DType last(DType) { return kLastDType; }
+constexpr Align last(Align) { return Align::at; }
+constexpr Grads last(Grads) { return Grads::accumulate; }
 
 /// A field of C as one of C++: an enum and a flag are checked.
 template <class From, class To>
 void to_field(const char* name, From from, To* to, Check* check) {
   if constexpr (std::is_enum_v<To>) {
-    *to = to_enum(from, kLast<To>, check, name);
+    *to = to_enum(from, last(To{}), check, name);
   } else if constexpr (std::is_same_v<To, bool>) {
     *to = to_flag(from, check, name);
   } else {

@@ -116,6 +116,7 @@ Status no_variant_for(const PlanData& plan, const OperandList& list) {
   for (const Operand& operand : list.tensors()) {
     if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x, plan.backend == Backend::sm90);
   }
+  if (why.empty()) why = "the operands meet the conditions of no choice of the plan, which explain() lists";
   const DType dtype = plan.operation->dtype(plan);
   return {Code::unsupported, text(why, ", and this build has no general variant for ", dtype)};
 }

@@ -52,7 +52,7 @@ WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcep
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept {
   const AttentionPlan& attention = plan.attention();
   cpu::AttentionArgs args;
-  set_call(attention.problem, Pass::forward, operands, &args);
+  set_call<AttentionCall>(attention.problem, Pass::forward, operands, &args);
 
   args.pool = pool_of(plan);
   args.threads = plan.threads;
@@ -78,7 +78,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   const AttentionPlan& attention = plan.attention();
   const Attention& problem = attention.problem;
   gpu::AttentionArgs args;
-  set_call(problem, Pass::forward, &operands, &args);
+  set_call<AttentionCall>(problem, Pass::forward, &operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = attention.group;
   args.walkers = attention.walkers;

@@ -28,14 +28,16 @@ std::string words(Condition x, const PlanData& plan) {
       return text("a batch that shares b and is one matrix of m = ", g.batch * g.m);
     }
     case Condition::aligned: return "16-byte aligned";
-    case Condition::contiguous: return "rows without gaps";
-    case Condition::along_k: return "a and b along k";
+    case Condition::contiguous: return "contiguous rows";
+    case Condition::along_k: return "a and b contiguous along k";
     case Condition::tma:
-      return plan.is<GemmPlan>() ? text("strides that TMA can follow (above 0, heads of a multiple of ",
-                                        128 / size_of(plan.gemm().problem.dtype), ")")
-                                 : "strides that TMA can follow (rows do not overlap)";
-    default: return "at most b * s_q and b * s_k packed rows";
+      if (!plan.is<GemmPlan>()) return "strides that TMA accepts (rows do not overlap)";
+      return text("strides that TMA accepts (above 0; if k has two axes, the inner one a multiple of ",
+                  128 / size_of(plan.gemm().problem.dtype), ")");
+    case Condition::room:
+    case Condition::count: break;
   }
+  return "at most b * s_q and b * s_k packed rows";
 }
 
 std::vector<Condition> listed(Conditions needs) {
