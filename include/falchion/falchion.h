@@ -45,13 +45,12 @@ FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, cons
 /* The one-call form takes sizes and flags from the operands, makes a plan and keeps it, owns the workspace, and runs.
  * FAL_BEST stays where the operands lie: on a GPU for a GPU's or managed memory, on the CPU for the host's, pinned or
  * not. Lengths on the host must lie in their sequences.
- * `options` (null: none) gives what tensors cannot say: band, scale, softcap and dropout. With packed lengths it must
- * also give b (0 means unset and is refused).
+ * `options` (null: none) gives what tensors cannot say: the band, numbers such as the scale, what becomes of
+ * gradients. With packed lengths it must also give b (0 means unset and is refused).
  *
  * An operand is there where it is given (it has memory, or a shape or strides that are not all 0) and where `options`
  * asks for it. The pass is backward where any grad_ tensor is given, and forward otherwise. In the backward pass grad_q
- * is frozen where it is not given, and grad_k and grad_v are where neither is. `options` also gives any_order, grads,
- * zero_unused and frozen. */
+ * is frozen where it is not given, and grad_k and grad_v are where neither is; `options` may freeze more. */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
 

@@ -82,15 +82,16 @@ FALCHION_API std::string explain(const Norm& problem, Target target, Format form
 /// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
 /// workspace is allocated in the stream's order. Backend::best stays where the operands lie: on a GPU for a GPU's or
 /// managed memory, on the CPU for the host's, pinned or not; on the host it runs on ref where this build has no CPU
-/// kernel. `options` gives what tensors cannot say: band, score and dropout. With packed lengths it must also give b (0
-/// means unset and is refused), and it may give s_q and s_k (0: they are read from cu_seqlens). Lengths on the host
-/// must be sorted and end at the totals, and used lengths and first keys must lie in their sequences.
+/// kernel. `options` gives what tensors cannot say: the band, numbers such as the scale, what becomes of gradients.
+/// With packed lengths it must also give b (0 means unset and is refused), and it may give s_q and s_k (0: they are
+/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals, and used lengths and first keys
+/// must lie in their sequences.
 ///
 /// An operand is there where it is given (it has memory, or a shape or strides that are not all 0, for an empty tensor
 /// may have no memory) and where `options` asks for it. The pass is backward where any grad_ tensor is given, and
 /// forward otherwise. In the backward pass grad_q is frozen where it is not given. grad_k and grad_v are frozen where
-/// neither is given; to give only one of them is invalid. `options` also gives any_order, grads, zero_unused and
-/// frozen. Errors: those of Plan::make and Plan::run.
+/// neither is given; to give only one of them is invalid. `options` may freeze more. Errors: those of Plan::make and
+/// Plan::run.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
@@ -121,7 +122,7 @@ FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& 
 
 /// Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp: cu_seqlens that are not
 /// sorted, do not start at 0, do not end at the total, or have a sequence longer than s_q or s_k; used lengths below 0
-/// or past the sequence; a first_k outside its sequence.
+/// or past the sequence; a first key outside its sequence.
 /// The operands are checked as those of the pass that the one-call form would take them for. Errors: invalid, device.
 FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
 FALCHION_API Status validate_lengths(const LinearAttention& problem, const LinearOperands& operands) noexcept;

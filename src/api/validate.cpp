@@ -56,6 +56,8 @@ void check_score(const Attention& a, Check* check) {
   check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it must be in [0, 1]");
 }
 
+}  // namespace
+
 void check_backward(const Attention& a, Check* check) {
   check->require(a.frozen <= 3, "frozen = ", static_cast<int>(a.frozen),
                  ": it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3");
@@ -64,8 +66,6 @@ void check_backward(const Attention& a, Check* check) {
   check->require(!a.grad_bias || a.bias, "grad_bias without bias: there is no bias to have a gradient");
   check->require(!a.grad_alibi || a.alibi, "grad_alibi without alibi: there are no slopes to have a gradient");
 }
-
-}  // namespace
 
 Status validate_problem(const Attention& a, Pass pass) {
   Check check;

@@ -18,6 +18,9 @@ Pass pass_of(const Operands& operands);
 Pass pass_of(const LinearOperands& operands);
 inline Pass pass_of(const auto&) { return Pass::forward; }  // of a problem that has no other
 
+/// What only the backward pass has must fit together.
+void check_backward(const Attention& problem, Check* check);
+
 /// Backend, thread count, executor, architecture.
 Status validate_target(const Target& target);
 

@@ -15,6 +15,7 @@ struct ScoreMod {
   T scale, softcap;  // a softcap of 0 is off
   T slope;           // the ALiBi slope of this head; 0 is off
 
+  FALCHION_HD bool only_scales() const { return softcap == 0 && slope == 0; }
   FALCHION_HD T apply(T dot, T distance) const {
     T s = scale * dot;
     if (softcap > 0) s = softcap * std::tanh(s / softcap);

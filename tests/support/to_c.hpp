@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fields.hpp"
 #include "falchion/falchion.h"
 #include "falchion/falchion.hpp"
 
@@ -22,66 +23,30 @@ inline fal_tensor to_c(const Tensor& x) {
 inline fal_operands to_c(const Operands& x) {
   fal_operands out = {};
   out.size = sizeof out;
-  out.q = to_c(x.q);
-  out.k = to_c(x.k);
-  out.v = to_c(x.v);
-  out.o = to_c(x.o);
-  out.lse = to_c(x.lse);
-  out.row_max = to_c(x.row_max);
-  out.probabilities = to_c(x.probabilities);
-  out.bias = to_c(x.bias);
-  out.mask = to_c(x.mask);
-  out.alibi = to_c(x.alibi);
+#define FALCHION_OPERAND(name, ...) out.name = to_c(x.name);
+#define FALCHION_LENGTHS(key, ...) out.key = x.key;
+#include "base/fields.def"
   out.cu_seqlens_q = x.cu_seqlens_q;
   out.cu_seqlens_k = x.cu_seqlens_k;
-  out.used_q = x.used_q;
-  out.used_k = x.used_k;
-  out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
   const Rng::Origin& origin = x.rng.origin;
   out.origin = {origin.b, origin.h, origin.i, origin.j, origin.h_q};
-  out.grad_o = to_c(x.grad_o);
-  out.grad_lse = to_c(x.grad_lse);
-  out.grad_q = to_c(x.grad_q);
-  out.grad_k = to_c(x.grad_k);
-  out.grad_v = to_c(x.grad_v);
-  out.grad_bias = to_c(x.grad_bias);
-  out.grad_alibi = to_c(x.grad_alibi);
   return out;
 }
 inline fal_attention to_c(const Attention& x) {
   fal_attention out = {};
   out.size = sizeof out;
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  out.b = x.b;
-  out.s_q = x.s_q;
-  out.s_k = x.s_k;
-  out.h_q = x.h_q;
-  out.h_k = x.h_k;
-  out.d_qk = x.d_qk;
-  out.d_v = x.d_v;
-  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align),
-              static_cast<std::int32_t>(x.band.offset)};
-  out.scale = x.score.scale;
-  out.softcap = x.score.softcap;
-  out.dropout = x.dropout;
-  out.packed = x.packed;
-  out.used_q = x.used_q;
-  out.used_k = x.used_k;
-  out.first_k = x.first_k;
-  out.alibi = x.alibi;
-  out.bias = x.bias;
-  out.mask = x.mask;
-  out.lse = x.lse;
-  out.row_max = x.row_max;
-  out.probabilities = x.probabilities;
-  out.any_order = x.any_order;
-  out.grads = static_cast<std::uint8_t>(x.grads);
-  out.zero_unused = x.zero_unused;
-  out.grad_lse = x.grad_lse;
-  out.grad_bias = x.grad_bias;
-  out.grad_alibi = x.grad_alibi;
-  out.frozen = x.frozen;
+  const auto set = [&x](auto& to) {  // under its own name, or in the same struct as in C++
+#define FALCHION_ANY_FIELD(kind, key, member, option, text) \
+  if constexpr (requires { to.member; }) {                  \
+    to.member = static_cast<decltype(to.member)>(x.member); \
+  } else {                                                  \
+    to.key = static_cast<decltype(to.key)>(x.member);       \
+  }
+#define FALCHION_LENGTHS(key, ...) to.key = x.key;
+#include "base/fields.def"
+  };
+  set(out);
   return out;
 }
 

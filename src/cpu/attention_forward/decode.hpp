@@ -195,9 +195,9 @@ class DecodeWorker {
         key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr || a_.mask.data != nullptr;
     for (int r = 0; r < t.count; ++r) {
       float* s = s_ + r * kDecodeKeys;
-      const ScoreMod<float> score{a_.scale, a_.softcap, slope_of(a_, t.b, t.head(r))};
-      if (a_.softcap == 0 && score.slope == 0) {
-        for (int key = 0; key < count; ++key) s[key] *= a_.scale;
+      const ScoreMod<float> score = score_of(a_, t, r);
+      if (score.only_scales()) {
+        for (int key = 0; key < count; ++key) s[key] *= score.scale;
       } else {
         for (int key = 0; key < count; ++key)
           s[key] = score.apply(s[key], static_cast<float>(t.query(r) + shift - (key0 + key)));

@@ -5,6 +5,7 @@
 #include "args/cpu_attention_args.hpp"
 #include "cpu/blocks/exp2.hpp"
 #include "cpu/blocks/rows.hpp"
+#include "policy/score.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -31,6 +32,11 @@ struct KeySpan {
   int begin, stop;
   FALCHION_INLINE int count() const { return stop - begin; }
 };
+
+/// How the scores of row i are made.
+FALCHION_INLINE ScoreMod<float> score_of(const AttentionCall& a, const TileRows& t, int i) {
+  return {a.scale, a.softcap, slope_of(a, t.b, t.head(i))};
+}
 
 /// score.apply: S = softcap(scale S) - slope |distance|. With a softcap, `derivative`, if not null, gets its
 /// derivative.

@@ -17,6 +17,11 @@ FALCHION_DEVICE float tanh_of(float x) {
   return 1 - __fdividef(2.f, 1 + exp2(2 * kLog2e * x));
 }
 
+/// Do scores need more than one factor for all?
+FALCHION_DEVICE bool is_more_than_scaled(const AttentionCall& a) {
+  return a.softcap > 0 || a.alibi.data != nullptr || a.bias.data != nullptr || a.mask.data != nullptr;
+}
+
 /// The inputs of the scores of one query row.
 template <class Element>
 struct ScoreRow {

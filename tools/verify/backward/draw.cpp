@@ -1,5 +1,7 @@
 // tools/verify/backward/draw.cpp: random problems of attention's backward pass: those of the forward pass, with the
 // features of this pass.
+#include <string_view>
+
 #include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
@@ -9,7 +11,7 @@ void draw_wanted(Dice* dice, Problem* p) {
   Attention& a = p->attention;
   a.any_order = dice->chance(0.3);
   a.grads = dice->pick({Grads::rounded, Grads::rounded, Grads::rounded, Grads::f32, Grads::accumulate});
-  a.zero_unused = dice->chance(0.25);
+  a.zero_unused = dice->chance(0.25) && a.grads != Grads::accumulate;
   if (dice->chance(0.25)) a.frozen = static_cast<std::uint8_t>(dice->between(1, 3));
   a.grad_lse = dice->chance(0.3);
   a.grad_bias = a.bias && dice->chance(0.7);
@@ -27,8 +29,9 @@ void draw_storages(Dice* dice, Problem* p) {
   p->storage["grad_lse"] = draw_storage(dice, false, true);
   for (const char* operand : {"grad_q", "grad_k", "grad_v"}) p->storage[operand] = draw_storage(dice, true, false);
   for (const char* operand : {"grad_bias", "grad_alibi"}) p->storage[operand] = draw_storage(dice, false, false);
-  p->storage.erase("row_max");
-  p->storage.erase("probabilities");
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
+  if (std::string_view(#key) != "lse") p->storage.erase(#key);
+#include "base/fields.def"
   if (dice->chance(0.4)) p->storage.clear();
 }
 

@@ -1,6 +1,7 @@
 // tools/verify/backward/kind.cpp: the storms' entry for softmax attention's backward pass.
 #include <string_view>
 
+#include "api/validate.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 #include "verify/attention/kind.hpp"
@@ -18,8 +19,8 @@ constexpr std::string_view kStates[] = {"own", "merged", "any", "gone"};
 void tidy_backward(Problem* p) {
   tidy_attention(p);
   Attention& a = p->attention;
-  a.lse = a.row_max = a.probabilities = false;
-  if (a.grads == Grads::accumulate) a.zero_unused = false;
+#define FALCHION_FORWARD_FIELD(kind, key, member, option, text) a.member = false;
+#include "base/fields.def"
   a.grad_bias = a.grad_bias && a.bias;
   if (!a.grad_bias) p->grad_bias = {};
   a.grad_alibi = a.grad_alibi && a.alibi;
@@ -29,11 +30,9 @@ void tidy_backward(Problem* p) {
 void require_backward(const Problem& p) {
   require_attention(p);
   const Attention& a = p.attention;
-  const auto refuse = [](const char* why) { throw UsageError{std::string("--problem: ") + why}; };
-  if (a.zero_unused && a.grads == Grads::accumulate) refuse("zero_unused: with grads=accumulate nothing is set to 0");
-  if (a.grad_bias && !a.bias) refuse("grad_bias: there is no bias");
-  if (a.grad_alibi && !a.alibi) refuse("grad_alibi: there are no slopes; alibi=1 gives some");
-  require_between("frozen", a.frozen, 0, 3);
+  Check check;
+  check_backward(a, &check);
+  if (!check.ok()) throw UsageError{"--problem: " + check.take().why};
   require_between("grad_bias_ones", p.grad_bias.one, 0, kAllAxes);
   require_word("state", p.data.state, kStates);
   if (a.grad_bias) require_elements("grad_bias", {a.b, a.h_q, a.s_q, a.s_k});

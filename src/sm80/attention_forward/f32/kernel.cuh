@@ -67,7 +67,7 @@ FALCHION_DEVICE void for_each_own_cell(const AttentionTile& t, OwnPlace at, int 
 template <class Config, class S>
 FALCHION_DEVICE void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0, S& s,
                                   float* own) {
-  if (a.softcap > 0 || a.alibi.data != nullptr || a.bias.data != nullptr || a.mask.data != nullptr) {
+  if (is_more_than_scaled(a)) {
     exchange<Config, false>(s, own);
     for_each_own_cell<Config>(t, at, key0, own, [&](int row, int key, float(&x)[4]) {
       const ScoreRow<float> line(a, t, row);
