@@ -1,5 +1,5 @@
 # Reads src/variants.def, keeps the variants that FALCHION_VARIANTS names and this compiler can build, and writes for each
-# one translation unit, and for all of them falchion_variants.inc: VARIANT(op, backend, level, dtype, d).
+# one translation unit, and for all of them falchion_variants.inc: VARIANT(op, backend, level, dtype, d[, tile]).
 # FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, and native what this machine's CPU runs, as
 # falchion_keep_templates and falchion_keep_native below say; native REGEX: of these what the regex matches.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
@@ -65,18 +65,21 @@ set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-mat
 
 # Of `lines`, which are those of variants.def, it keeps the generic CPU level, and of each GPU template (an operation, back
 # end and kind, in f32, 16 or 8 bits) the bf16, f32, e4m3 or i8 variant with head dim 128, or its first variant where it
-# has none of that; of linear attention that with 64, which compiles in half the time. It leaves out kinds that are
-# another kind's template with other tiles.
+# has none of that, in its usual tile where there is one; of linear attention that with 64, which compiles in half the time.
 function(falchion_keep_templates lines out)
   set(kept "")
   foreach(line IN LISTS lines)
     if(line MATCHES "cpu, generic,")
       list(APPEND kept "${line}")
-    elseif(line MATCHES "sm90, (mla|brief|medium|slim|narrow),")
-      continue()
-    elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32|e4m3|i8), ([0-9]+)\\)")
+    elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32|e4m3|i8), ([0-9]+)")
+      set(d ${CMAKE_MATCH_3})
       string(MAKE_C_IDENTIFIER "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}" template)
-      if(NOT DEFINED kept_of_${template} OR (CMAKE_MATCH_3 EQUAL 128 AND NOT line MATCHES "linear"))
+      set(has_usual NO)
+      if(kept_of_${template} MATCHES "[0-9]\\)")
+        set(has_usual YES)
+      endif()
+      if(NOT DEFINED kept_of_${template} OR (line MATCHES "[0-9]\\)" AND
+         (NOT has_usual OR (d EQUAL 128 AND NOT line MATCHES "linear"))))
         set(kept_of_${template} "${line}")
         list(APPEND templates ${template})
       endif()
@@ -130,7 +133,7 @@ elseif(NOT FALCHION_VARIANTS STREQUAL "")
   falchion_keep_matching("${lines}" "${FALCHION_VARIANTS}" lines)
 endif()
 foreach(line IN LISTS lines)
-  if(NOT line MATCHES "^VARIANT\\(([a-z0-9_]+), *([a-z0-9]+), *([a-z0-9_]+), *([a-z0-9]+), *([0-9]+)\\)")
+  if(NOT line MATCHES "^VARIANT\\(([a-z0-9_]+), *([a-z0-9]+), *([a-z0-9_]+), *([a-z0-9]+), *([0-9]+)(, *([a-z]+))?\\)")
     message(FATAL_ERROR "src/variants.def: cannot read '${line}'")
   endif()
   set(op ${CMAKE_MATCH_1})
@@ -138,6 +141,17 @@ foreach(line IN LISTS lines)
   set(level ${CMAKE_MATCH_3})
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
+  set(tile "${CMAKE_MATCH_7}")
+  set(variant ${op}_${level}_${dtype}_${d})
+  set(object ${op}_${backend}_${level}_${dtype}_${d})
+  set(with_tile "")
+  set(its_tile "")
+  if(tile)
+    string(APPEND variant _${tile})
+    string(APPEND object _${tile})
+    set(with_tile ", ${tile}")
+    set(its_tile ", VariantTile::${tile}")
+  endif()
 
   # The folder of the operation, which both passes of linear attention share, and in it the file that has the kernel.
   string(REGEX REPLACE "^linear_attention_.*" "linear_attention" folder ${op})
@@ -158,13 +172,13 @@ foreach(line IN LISTS lines)
       list(APPEND skipped ${level})
       continue()
     endif()
-    set(source ${FALCHION_GENERATED_DIR}/variants/${op}_${backend}_${level}_${dtype}_${d}.cpp)
+    set(source ${FALCHION_GENERATED_DIR}/variants/${object}.cpp)
     string(TOUPPER ${level} LEVEL)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant.in ${source} @ONLY)
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${level_flags_${level}};${kernel_flags}")
     list(APPEND falchion_variant_sources ${source})
   elseif(FALCHION_CUDA AND (backend STREQUAL "sm80" OR FALCHION_CUDA_ARCHITECTURES MATCHES "(^|;)90"))
-    set(source ${FALCHION_GENERATED_DIR}/variants/${op}_${backend}_${level}_${dtype}_${d}.cu)
+    set(source ${FALCHION_GENERATED_DIR}/variants/${object}.cu)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant_gpu.in ${source} @ONLY)
     if(backend STREQUAL "sm80" AND (op MATCHES "^linear" OR level STREQUAL "general"))
       list(APPEND falchion_translated_once_sources ${source})
@@ -173,14 +187,14 @@ foreach(line IN LISTS lines)
     endif()
     # Tiles of 80 keys: CuTe has products of that width only behind this switch, and the 9 MB of declarations that come
     # with it take nvcc 20 to 30 s in each unit that sets it.
-    if(tiles_of_80_keys MATCHES "TILE\\(${op}, ${backend}, ${level}, ${d},")
+    if(tiles_of_80_keys MATCHES "TILE\\(${op}, ${backend}, ${level}, ${d}, usual," AND NOT tile)
       set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
     endif()
   else()
     list(APPEND skipped ${backend})
     continue()
   endif()
-  string(APPEND variants "VARIANT(${op}, ${backend}, ${level}, ${dtype}, ${d})\n")
+  string(APPEND variants "VARIANT(${op}, ${backend}, ${level}, ${dtype}, ${d}${with_tile})\n")
   math(EXPR variant_count "${variant_count} + 1")
 endforeach()
 

@@ -20,7 +20,7 @@ ORDER = ("f32", "f16", "bf16", "e4m3", "i8")
 def types_of(text):
     """{(operation, back end and level): types} of the lines of variants.def."""
     found = {}
-    for operation, backend, level, dtype in re.findall(r"^VARIANT\((\w+), (\w+), (\w+), (\w+), \d+\)", text, re.MULTILINE):
+    for operation, backend, level, dtype in re.findall(r"^VARIANT\((\w+), (\w+), (\w+), (\w+), \d+(?:, \w+)?\)", text, re.MULTILINE):
         where = f"cpu {level}" if backend == "cpu" else backend
         found.setdefault((operation, where), set()).add(dtype)
     return found

@@ -110,15 +110,6 @@ TEST(Features, EachKindIsOfAVariantAndEachVariantHasOne) {
     EXPECT_TRUE(lines.insert(text(kind.op, name(kind.backend), kind.name)).second) << "two lines: " << kind.name;
 }
 
-/// On Hopper D is stored in boxes of 64 columns, and with swiglu half of a tile's columns are gates.
-TEST(Features, TilesOfWholeBoxesHaveSwiglu) {
-  for (const Variant& v : listed_variants()) {
-    if (!v.is("gemm") || v.backend != Backend::sm90) continue;
-    const bool whole = v.facts_as<gpu::GemmFacts>().columns % 128 == 0 && v.kind != VariantKind::few;
-    EXPECT_EQ(v.features.has(Feature::swiglu), whole) << v.level;
-  }
-}
-
 TEST(Features, EachHasANameOfItsOwn) {
   std::set<std::string> names;
   for (int i = 0; i < static_cast<int>(Feature::count); ++i)

@@ -18,11 +18,11 @@ namespace {
 
 TEST(GemmGpuKinds, FollowTheShape) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, dtype), on(90)), "sm90 wide");
-    EXPECT_EQ(level_of(gemm(512, 6144, 4096, dtype), on(90)), "sm90 medium");
-    EXPECT_EQ(level_of(gemm(32768, 128, 4096, dtype), on(90)), "sm90 slim");
-    EXPECT_EQ(level_of(gemm(512, 28672, 4096, dtype), on(90)), "sm90 slim");
-    EXPECT_EQ(level_of(gemm(1024, 1024, 1024, dtype), on(90)), "sm90 narrow");
+    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, dtype), on(90)), "sm90 plain wide");
+    EXPECT_EQ(level_of(gemm(512, 6144, 4096, dtype), on(90)), "sm90 plain medium");
+    EXPECT_EQ(level_of(gemm(32768, 128, 4096, dtype), on(90)), "sm90 plain slim");
+    EXPECT_EQ(level_of(gemm(512, 28672, 4096, dtype), on(90)), "sm90 plain slim");
+    EXPECT_EQ(level_of(gemm(1024, 1024, 1024, dtype), on(90)), "sm90 plain narrow");
   }
 }
 
@@ -39,7 +39,7 @@ TEST(GemmGpuKinds, EachHasItsColumns) {
 TEST(GemmGpuKinds, TheStoryWeighsThem) {
   const std::string story = explain(gemm(1024, 1024, 1024), on(90));
   for (const char* kind : {"wide", "medium", "slim"}) {
-    const std::size_t at = story.find(text("  sm90 ", kind, " bf16"));
+    const std::size_t at = story.find(text("  sm90 plain ", kind, " bf16"));
     ASSERT_NE(at, std::string::npos) << kind << "\n" << story;
     const std::string line = story.substr(at, story.find('\n', at) - at);
     EXPECT_NE(line.find(" CTAs for 132 SMs: some "), std::string::npos) << line;
@@ -56,8 +56,9 @@ TEST(GemmGpuKinds, OfSwigluAreWholeBoxes) {
       g.activation = Activation::swiglu;
       for (const Backend backend : {Backend::best, Backend::sm90}) {
         const std::string level = level_of(g, on(90, backend));
-        const bool sm80 = level == "sm80 tile" && backend == Backend::best;
-        EXPECT_TRUE(level == "sm90 wide" || level == "sm90 slim" || sm80) << m << " x " << n << ": " << level;
+        const bool sm80 = level == "sm80 plain" && backend == Backend::best;
+        EXPECT_TRUE(level == "sm90 plain wide" || level == "sm90 plain slim" || sm80)
+            << m << " x " << n << ": " << level;
       }
     }
   Gemm g = gemm(512, 6144, 4096);
@@ -69,7 +70,7 @@ TEST(GemmGpuKinds, OfSwigluAreWholeBoxes) {
 TEST(GemmGpuCuts, TheLastTilesAlone) {
   const PlanData plan = decided(gemm(5120, 5120, 5120), on(90));
   const GemmGpuCut& cut = own_cut(plan);
-  EXPECT_STREQ(plan.variant->level, "wide");
+  EXPECT_EQ(plan.variant->name(), "plain wide");
   EXPECT_EQ(cut.items, 400);
   EXPECT_EQ(cut.whole, 396);
   EXPECT_GT(cut.splits, 1);

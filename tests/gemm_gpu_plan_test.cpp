@@ -19,16 +19,16 @@ namespace falchion::testing {
 namespace {
 
 TEST(GemmGpuPlan, Variants) {
-  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(90)), "sm90 wide");
-  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(80)), "sm80 tile");
+  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(90)), "sm90 plain wide");
+  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(80)), "sm80 plain");
   EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90)), "sm90 few");
   EXPECT_EQ(level_of(gemm(64, 4096, 4096, DType::f16), on(90)), "sm90 few");
   for (const int sm : {80, 90}) {
-    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(sm)), "sm80 tile");
-    EXPECT_EQ(level_of(gemm(16, 4096, 4096, DType::f32), on(sm)), "sm80 few");
+    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(sm)), "sm80 plain");
+    EXPECT_EQ(level_of(gemm(16, 4096, 4096, DType::f32), on(sm)), "sm80 plain few");
     EXPECT_GT(own_cut(decided(gemm(16, 4096, 4096, DType::f32), on(sm))).splits, 8);
   }
-  EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90, Backend::sm80)), "sm80 tile");
+  EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90, Backend::sm80)), "sm80 plain");
   Gemm swiglu = gemm(16, 4096, 4096);
   swiglu.activation = Activation::swiglu;
   EXPECT_NE(level_of(swiglu, on(90)), "sm90 few");
@@ -153,19 +153,20 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
   EXPECT_NE(wide.find("tile        256 x 256 of D by 2 CTAs together, over 64 of k at a time, 4 in flight"),
             std::string::npos)
       << wide;
-  EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
+  EXPECT_NE(wide.find("sm90 few bf16         it is for at most 64 rows of a, but here are 4096"), std::string::npos)
+      << wide;
   EXPECT_NE(few.find("k in 2 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
       wide.find(
           "choices     a run takes the first that its operands fit\n"
-          "  sm90 wide     16-byte aligned, strides that TMA accepts (above 0; if k has two axes, the inner one a "
+          "  sm90 plain wide  16-byte aligned, strides that TMA accepts (above 0; if k has two axes, the inner one a "
           "multiple of 64): 256 tiles, k stays whole\n"
-          "  sm80 tile     16-byte aligned: 1024 tiles, k stays whole\n"
-          "  sm80 general  any operands: 1024 tiles, k stays whole\n"),
+          "  sm80 plain       16-byte aligned: 1024 tiles, k stays whole\n"
+          "  sm80 general     any operands: 1024 tiles, k stays whole\n"),
       std::string::npos)
       << wide;
   const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
-  EXPECT_NE(narrow.find("sm90 wide bf16    256 CTAs for 132 SMs: some "), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("sm90 plain wide bf16    256 CTAs for 132 SMs: some "), std::string::npos) << narrow;
 }
 
 /// The workspace of a batch may be only for the parts of one matrix, so explain() mentions it.
@@ -208,8 +209,8 @@ class GemmOperandsOnGpu : public ::testing::Test {
 };
 
 TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
-  EXPECT_EQ(taken(operands(), sm80_), "sm80 tile");
-  EXPECT_EQ(taken(operands(), sm90_), "sm90 narrow");
+  EXPECT_EQ(taken(operands(), sm80_), "sm80 plain");
+  EXPECT_EQ(taken(operands(), sm90_), "sm90 plain narrow");
   const gpu::GemmArgs x = args(operands(), sm90_);
   EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && x.d_whole);
 }
@@ -236,8 +237,8 @@ TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
 TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {
   GemmOperands x = operands();
   x.a.stride = {kM * kK, 1, kM * kK, kM};
-  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-  EXPECT_EQ(taken(x, sm90_), "sm90 narrow");
+  EXPECT_EQ(taken(x, sm80_), "sm80 plain");
+  EXPECT_EQ(taken(x, sm90_), "sm90 plain narrow");
   EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
 }
 
@@ -253,8 +254,8 @@ TEST_F(GemmOperandsOnGpu, ReversedRowsGoFromTmaToTiles) {
   GemmOperands x = operands();
   x.a.data = memory_.data() + (kM - 1) * kK;
   x.a.stride = {kM * kK, -kK, kK, 1};
-  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-  EXPECT_EQ(taken(x, sm90_), "sm80 tile");
+  EXPECT_EQ(taken(x, sm80_), "sm80 plain");
+  EXPECT_EQ(taken(x, sm90_), "sm80 plain");
 }
 
 /// Of two axes of k the inner one may have one element; then the outer one is k, here of a transposed matrix.
@@ -264,8 +265,8 @@ TEST_F(GemmOperandsOnGpu, AnInnerAxisOfOneElementIsNone) {
   x.a.stride = {kM * kK, 1, kM, 5};
   x.b.shape = {1, kN, kK, 1};
   x.b.stride = {kN * kK, 1, kN, 5};
-  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-  EXPECT_EQ(taken(x, sm90_), "sm90 narrow");
+  EXPECT_EQ(taken(x, sm80_), "sm80 plain");
+  EXPECT_EQ(taken(x, sm90_), "sm90 plain narrow");
   EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
 }
 
@@ -277,8 +278,8 @@ TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
     x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
     x.b.shape = {1, kN, kK / k1, k1};
     x.b.stride = {kN * kK, kK, k1, 1};
-    EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-    EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 narrow" : "sm80 tile");
+    EXPECT_EQ(taken(x, sm80_), "sm80 plain");
+    EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 plain narrow" : "sm80 plain");
   }
 }
 

@@ -51,7 +51,9 @@ def closure(path):
 
 
 def variants():
-    return re.findall(r"^VARIANT\((\w+), *(\w+), *(\w+), *(\w+), *(\d+)\)", text(ROOT / "src/variants.def"), re.M)
+    """(operation, back end, kind or level, type, head dim with the name of its tile if it has one: "64 brief")"""
+    found = re.findall(r"^VARIANT\((\w+), *(\w+), *(\w+), *(\w+), *(\d+(?:, *\w+)?)\)", text(ROOT / "src/variants.def"), re.M)
+    return [(*line, re.sub(", *", " ", d)) for *line, d in found]
 
 
 @functools.cache
@@ -120,6 +122,11 @@ def native_levels():
     return {"generic"} | {level for level, flag in pairs if flag in words} | ({"amx_emulated"} if "avx512_bf16" in words else set())
 
 
+def rank(d, wanted):
+    """The head dim that is wanted comes first, then usual tiles."""
+    return d == wanted, " " not in d
+
+
 def smallest(lines):
     """Of a GPU's variants one of each template, as `FALCHION_VARIANTS=templates` keeps them; of the CPU's the first level that
     this machine runs, in each type."""
@@ -132,7 +139,7 @@ def smallest(lines):
             continue
         key = (op, backend, kind, {"f16": "bf16", "i8": "e4m3"}.get(dtype, dtype))
         wanted = "64" if op.startswith("linear") else "128"
-        if key not in kept or (d == wanted != kept[key][4] and dtype == kept[key][3]):
+        if key not in kept or (rank(d, wanted) > rank(kept[key][4], wanted) and dtype == kept[key][3]):
             kept[key] = line
     return list(kept.values())
 

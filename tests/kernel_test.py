@@ -46,8 +46,15 @@ def rows():
            "tests/cuda/gemm_few_run_test.cpp" in said["device_tests"])
     # A folder, or the beginning of names: what begins there.
     said = kernel.report("sm90/attention_forward")
-    expect(f"sm90/attention_forward: {said['rebuilt']}", said["rebuilt"] == 27 and len(said["variants"]) == 5)
+    expect(f"sm90/attention_forward: {said['rebuilt']}", said["rebuilt"] == 27 and
+           said["variants"] == ["attention_forward sm90 plain bf16 128", "attention_forward sm90 score bf16 128",
+                                "attention_forward sm90 halves f32 128"])
     expect("sm90/attention_forward: layouts", "sm90_layouts_test" in said["cuda_host_tests"])
+    # Of a kind with several tiles the usual one, or the first.
+    said = kernel.report(place("gemm_plain", "sm80"))
+    expect(f"plain: {said['variants']}", sorted(said["variants"]) == ["gemm sm80 plain bf16 0", "gemm sm80 plain f32 0"])
+    said = kernel.report(place("gemm_plain", "sm90"))
+    expect(f"plain: {said['variants']}", said["variants"] == ["gemm sm90 plain bf16 0 wide"])
     # A file of the CPU: one level in each type, and tests that run here.
     said = kernel.report(place("norm_kernel", "cpu"))
     expect(f"norm: {said['variants']}", len(said["variants"]) == 3 and len({v.split()[2] for v in said["variants"]}) == 1)

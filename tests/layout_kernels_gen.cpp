@@ -50,8 +50,8 @@ struct Writer {
 };
 
 template <class Config>
-void sm80_kernel(const char* kind) {
-  const Writer w{std::string("sm80:") + kind + ":" + std::to_string(Config::kD)};
+void sm80_kernel(const std::string& kind) {
+  const Writer w{"sm80:" + kind + ":" + std::to_string(Config::kD)};
   constexpr long kQ = 2L * Config::kSizeQ, kK = 2L * Config::kSizeK;
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kD, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
@@ -77,8 +77,8 @@ void sm80_kernel(const char* kind) {
 }
 
 template <class Config>
-void sm90_kernel(const char* kind) {
-  const Writer w{std::string("sm90:") + kind + ":" + std::to_string(Config::kD)};
+void sm90_kernel(const std::string& kind) {
+  const Writer w{"sm90:" + kind + ":" + std::to_string(Config::kD)};
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
   const bool parts = Config::kParts == 2;  // then D in shared memory is that of the high parts and of the low ones
@@ -100,6 +100,9 @@ void sm90_kernel(const char* kind) {
          partition_fragment_C(pv, Shape<Int<Config::kRows>, Int<Config::kDv>>{}).layout());
 }
 
+/// Of a kind, or of a tile that is not its usual one: "plain", "brief".
+std::string named(const std::string& kind, const std::string& tile) { return tile == "usual" ? kind : tile; }
+
 }  // namespace
 
 int main() {
@@ -111,13 +114,16 @@ int main() {
       "// KERNEL(name, rows, keys, head dim, head dim of V, threads, stages of K and V, CTAs an SM, shared bytes)\n"
       "// ITEM(kernel, name, what, print, bytes of shared memory that it alone takes)\n"
       "// clang-format off\n");
-#define TILE_sm80_plain(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::plain>>("plain");
-#define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::few>>("few");
-#define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
-#define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
-#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
-#define TILE_attention_forward_sm90(kind, d, ...) \
-  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind>>(#kind);
+#define TILE_sm80_plain(d, tile)                                                                            \
+  sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::plain, falchion::VariantTile::tile>>( \
+      named("plain", #tile));
+#define TILE_sm80_general(d, tile) \
+  sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
+#define TILE_sm80_f32(d, tile)  // This kernel lays its tiles out by itself, without CuTe.
+#define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind(d, tile)
+#define TILE_attention_forward_sm90(kind, d, tile, ...)                                                    \
+  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind, falchion::VariantTile::tile>>( \
+      named(#kind, #tile));
 #include "tiles/attention_forward/tiles.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;

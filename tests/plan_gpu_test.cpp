@@ -58,16 +58,15 @@ TEST(GpuPlan, WhatVariantsNeed) {
     int d, shared_bytes;
   } expected[] = {
       {Backend::sm80, "plain", DType::bf16, 128, (128 + 2 * 64) * 128 * 2},
-      {Backend::sm80, "few", DType::f16, 64, (16 + 2 * 64) * 64 * 2},
+      {Backend::sm80, "plain few", DType::f16, 64, (16 + 2 * 64) * 64 * 2},
       {Backend::sm80, "general", DType::f32, 128, (64 * 132 + 64 * 68 + 2 * 64 * 64) * 4},
       {Backend::sm90, "plain", DType::bf16, 128, (2 * 128 + 2 * 2 * 128) * 128 * 2 + 1024},
-      {Backend::sm90, "mla", DType::bf16, 192, (128 * 192 + 2 * 128 * (192 + 128)) * 2 + 1024},
+      {Backend::sm90, "plain mla", DType::bf16, 192, (128 * 192 + 2 * 128 * (192 + 128)) * 2 + 1024},
   };
   for (const auto& [backend, level, dtype, d, shared_bytes] : expected) {
     bool seen = false;
     for (const Variant& variant : listed_variants()) {
-      if (variant.backend != backend || variant.level != std::string(level) || variant.dtype != dtype || variant.d != d)
-        continue;
+      if (variant.backend != backend || variant.name() != level || variant.dtype != dtype || variant.d != d) continue;
       if (!variant.is("attention_forward")) continue;
       EXPECT_EQ(variant.facts_as<gpu::AttentionFacts>().shared_bytes, shared_bytes)
           << name(backend) << " " << level << " d" << d;
@@ -120,8 +119,8 @@ TEST(GpuPlan, Prefill) {
             "  sm80 plain d128    16-byte aligned\n"
             "  sm80 general d128  any operands\n"
             "paths\n"
-            "  sm80 few bf16 d128  it is for at most 16 rows for each K/V head, but here are 4096\n"
-            "  sm80 plain bf16     taken\n");
+            "  sm80 plain few bf16 d128  it is for at most 16 rows for each K/V head, but here are 4096\n"
+            "  sm80 plain bf16           taken\n");
 }
 
 /// Tiles are made for the 228 KB of shared memory that an SM of Hopper has. The others have 164 KB (sm_80) and 100 KB.
@@ -147,9 +146,9 @@ TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
   Attention a = problem(1, 1, 8192, 32, 8, 128);
   a.lse = true;
   const PlanData plan = decided(a, hopper());
-  EXPECT_EQ(
-      describe(plan),
-      "attention_forward sm80 few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws 1.06 MB");
+  EXPECT_EQ(describe(plan),
+            "attention_forward sm80 plain few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws "
+            "1.06 MB");
   EXPECT_EQ(plan.workspace, 64u * 32 * (128 + 2) * 4);
 }
 

@@ -72,8 +72,8 @@ TEST(HopperPlan, LatentAttentionHasAVariant) {
     a.d_v = d_v;
     return variant_of(a, hopper());
   };
-  EXPECT_EQ(taken(192, 128), "sm90 mla bf16 192");
-  EXPECT_EQ(taken(136, 64), "sm90 mla bf16 192");
+  EXPECT_EQ(taken(192, 128), "sm90 plain mla bf16 192");
+  EXPECT_EQ(taken(136, 64), "sm90 plain mla bf16 192");
   EXPECT_EQ(taken(192, 136), "sm90 plain bf16 192");
   EXPECT_EQ(taken(128, 64), "sm90 plain bf16 128");
   EXPECT_EQ(taken(200, 128), "sm90 plain bf16 256");
@@ -95,24 +95,25 @@ TEST(HopperPlan, ScoresTakeTheScoreVariant) {
 }
 
 TEST(HopperPlan, FewRowsTakeTheVariantFewOfSm80) {
-  EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
-  EXPECT_EQ(variant_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
-  EXPECT_EQ(variant_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
-  EXPECT_EQ(variant_of(problem(1, 16, 8192, 8, 8, 192), hopper()), "sm80 few bf16 256");
+  EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 plain few bf16 128");
+  EXPECT_EQ(variant_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 plain few bf16 64") << "16 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 plain brief bf16 64") << "20 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 16, 8192, 8, 8, 192), hopper()), "sm80 plain few bf16 256");
   Attention capped = problem(1, 1, 8192, 32, 8, 128);
   capped.score.softcap = 30;
   EXPECT_EQ(variant_of(capped, hopper()), "sm80 general bf16 128") << "few has no softcap";
   const std::string story = story_of(problem(1, 1, 8192, 32, 8, 128), hopper());
   EXPECT_NE(story.find("  sm90 plain bf16 d128  it is for more than 16 rows for each K/V head, but here are 4\n"
                        "  sm90 score bf16 d128  it is for more than 16 rows for each K/V head, but here are 4\n"
-                       "  sm80 few bf16         taken\n"),
+                       "  sm80 plain few bf16   taken\n"),
             std::string::npos)
       << story;
 }
 
 TEST(HopperPlan, SmallGridsTakeTheBriefVariant) {
-  EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
-  EXPECT_EQ(variant_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 plain brief bf16 64");
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 plain brief bf16 64")
+      << "66 tiles of 256 rows";
   EXPECT_EQ(variant_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
   EXPECT_EQ(variant_of(problem(8, 197, 197, 12, 12, 64), hopper()), "sm90 plain bf16 64") << "96";
   EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 72), hopper()), "sm90 plain bf16 96") << "whose tiles are short";
@@ -123,12 +124,12 @@ TEST(HopperPlan, SmallGridsTakeTheBriefVariant) {
   a.packed = true;
   EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
   const std::string large = story_of(problem(4, 4096, 4096, 32, 32, 64), hopper());
-  EXPECT_NE(large.find("  sm90 brief bf16 d64  it is for at most 66 tiles of 256 rows, but here are 2048\n"
-                       "  sm90 plain bf16      taken\n"),
+  EXPECT_NE(large.find("  sm90 plain brief bf16 d64  it is for at most 66 tiles of 256 rows, but here are 2048\n"
+                       "  sm90 plain bf16            taken\n"),
             std::string::npos)
       << large;
   const std::string small = story_of(problem(1, 512, 512, 16, 16, 64), hopper());
-  EXPECT_NE(small.find("decision    sm90 brief\n"
+  EXPECT_NE(small.find("decision    sm90 plain brief\n"
                        "device      sm_90: 132 SMs\n"
                        "tiles       64 rows x 128 keys, head dims up to 64, 256 threads, 2 stages of K and V\n"),
             std::string::npos)
@@ -187,7 +188,7 @@ TEST(HopperPlan, TilesOfTheSameLengthAreDealtInTurn) {
   EXPECT_EQ(dealt(problem(4, 4096, 4096, 16, 16, 128)), "132 in turn, 0 B") << "one an SM";
   EXPECT_EQ(dealt(problem(1, 1024, 1024, 15, 15, 128)), "120 in turn, 0 B") << "no more than tiles";
   EXPECT_EQ(dealt(problem(4, 16384, 16384, 16, 16, 128)), "132 in turn, 0 B") << "however long";
-  EXPECT_EQ(dealt(problem(1, 512, 512, 16, 16, 64)), "128 in turn, 0 B") << "sm90 brief";
+  EXPECT_EQ(dealt(problem(1, 512, 512, 16, 16, 64)), "128 in turn, 0 B") << "sm90 plain brief";
   EXPECT_EQ(dealt(problem(0, 4096, 4096, 16, 16, 128)), "a CTA each, 0 B") << "nothing to do";
   Attention x = problem(4, 4096, 4096, 16, 16, 128);
   x.bias = true;
@@ -296,7 +297,7 @@ TEST(HopperPlan, WhatMayStartEarly) {
   const auto early = [](const Attention& a, const Target& target) { return decided(a, target).attention().early; };
   EXPECT_TRUE(early(problem(1, 128, 128, 4, 4, 128), hopper())) << "sm90 plain, one CTA an SM";
   EXPECT_TRUE(early(problem(4, 4096, 4096, 16, 16, 128), hopper()));
-  EXPECT_FALSE(early(problem(1, 512, 512, 16, 16, 64), hopper())) << "sm90 brief, two CTAs an SM";
+  EXPECT_FALSE(early(problem(1, 512, 512, 16, 16, 64), hopper())) << "sm90 plain brief, two CTAs an SM";
   const Target sm80_code = on(90, Backend::sm80);
   EXPECT_FALSE(early(problem(1, 128, 128, 4, 4, 128), sm80_code)) << "sm80 plain, several CTAs an SM";
   EXPECT_TRUE(early(problem(4, 4096, 4096, 16, 16, 128), sm80_code));

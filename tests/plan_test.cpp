@@ -134,7 +134,7 @@ TEST(Explain, GoldenJson) {
           R"("work":{"flops":2149580800,"bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},)"
           R"("describe":"attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 )"
           R"(threads 2 splits 1 ws 800 kB",)"
-          R"("decision":{"backend":"cpu","level":"avx512","dtype":"bf16","d":null,"built":true,"here":true},)"
+          R"("decision":{"backend":"cpu","level":"avx512","tile":null,"dtype":"bf16","d":null,"built":true,"here":true},)"
           R"("workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
           R"("threads":{"count":2,"callers_pool":false,"items":64,"items_a_thread":32,"busy_percent":100},"splits":1,)"
           R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},)"

@@ -23,7 +23,8 @@ loops_of() {
   done
 }
 
-# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled loop".
+# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled loop", where d
+# is 64_brief of a tile with a name.
 # Spills are in bytes and the loop in cycles of stall counts. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
 # the largest number of each kind. A kernel that belongs to no variant (attention_combine) has one line in all.
 table_of() {
@@ -58,8 +59,8 @@ table_of() {
       match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
       if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # this kernel serves both passes
-      split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
-      key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
+      count = split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d, perhaps its tile
+      key = kernel == op ? part[2] " " part[3] " " part[4] (count > 4 ? "_" part[5] : "") : "- " part[3] " -"
       key = kernel " " part[1] " " key " " quoted[4]
       loop[key] = kernel == op && $1 in cycles ? cycles[$1] : "-"
     }
@@ -92,14 +93,16 @@ update() {
 # Each variant of variants.def that this build has must have left a report, and each line of the table must belong to a
 # variant of variants.def.
 check_variants() {
-  local op backend level dtype d bad=0 built
+  local op backend level dtype d bad=0 built listed
+  local of_variant='/^VARIANT\([a-z0-9_]+, sm/{s/^VARIANT\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)(, ([a-z]+))?\).*/\1 \2 \3 \4 \5_\7/; s/_$//; p}'
   built=$(cut -d' ' -f1-5 <<<"$2")
+  listed=$(sed -nE "$of_variant" src/variants.def)
   while IFS=' ' read -r op backend level dtype d; do
     grep -qx "$op $backend $level $dtype $d" <<<"$built" ||
       { echo "$op $backend $level $dtype $d: a variant of this build, but there is no object with a report of ptxas"; bad=1; }
-  done < <(sed -nE 's/^VARIANT\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
+  done < <(sed -nE "$of_variant" "$1/generated/falchion_variants.inc")
   while IFS=' ' read -r op backend level dtype d _; do
-    [[ $level == - ]] || grep -qE "^VARIANT\($op, *$backend, *$level, *$dtype, *$d\)" src/variants.def ||
+    [[ $level == - ]] || grep -qx "$op $backend $level $dtype $d" <<<"$listed" ||
       { echo "$op $backend $level $dtype $d: in $table, but not in src/variants.def"; bad=1; }
   done < <(grep -E ' sm_[0-9]+a? ' "$table")
   return $bad

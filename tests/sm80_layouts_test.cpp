@@ -21,16 +21,15 @@ namespace {
 using namespace cute;
 using sm80::bf16, sm80::f16;
 
-template <class Element_, int kD_, sm80::Kind kKind_>
-struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kKind_> {
+template <class Element_, int kD_, sm80::Kind kKind_, VariantTile kName_ = VariantTile::usual>
+struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kKind_, kName_> {
   static std::string name() {
-    return std::string(kKind_ == sm80::Kind::plain ? "plain "
-                       : kKind_ == sm80::Kind::few ? "few "
-                                                   : "general ") +
-           (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
+    return std::string(kKind_ == sm80::Kind::general ? "general " : "plain ") +
+           (kName_ == VariantTile::few ? "few " : "") + (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") +
+           std::to_string(kD_);
   }
 };
-/// Calls f(VariantConfig<...>{}) for every tile in bf16, and for one kind in f16 too. The layouts know of a type only
+/// Calls f(VariantConfig<...>{}) for every tile in bf16, and for tile few in f16 too. The layouts know of a type only
 /// how wide it is, and each tile takes the compiler some 2 s.
 template <class F>
 void for_each_variant(F f) {
@@ -40,15 +39,15 @@ void for_each_variant(F f) {
     f(variant);
     ++count;
   };
-#define TILE_sm80_plain(d) call(VariantConfig<bf16, d, sm80::Kind::plain>{});
-#define TILE_sm80_few(d)                           \
-  call(VariantConfig<bf16, d, sm80::Kind::few>{}); \
-  call(VariantConfig<f16, d, sm80::Kind::few>{});
-#define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
-#define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
-#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
+#define TILE_sm80_plain_usual(d) call(VariantConfig<bf16, d, sm80::Kind::plain>{});
+#define TILE_sm80_plain_few(d)                                         \
+  call(VariantConfig<bf16, d, sm80::Kind::plain, VariantTile::few>{}); \
+  call(VariantConfig<f16, d, sm80::Kind::plain, VariantTile::few>{});
+#define TILE_sm80_general_usual(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
+#define TILE_sm80_f32_usual(d)  // This kernel lays its tiles out by itself, without CuTe.
+#define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind##_##tile(d)
 #include "tiles/attention_forward/tiles.def"
-  EXPECT_GE(count, 18);  // all tiles of the three kinds, and few in f16 too
+  EXPECT_GE(count, 18);  // all tiles of both kinds, and few in f16 too
 }
 
 // ---- What the kernel does: kernel.cuh and store.cuh of src/sm80/attention_forward

@@ -37,19 +37,23 @@ void for_each_variant(F f) {
     ++count;
   };
   constexpr auto k = Major::k, rows = Major::rows;
-  const auto call_all = [&]<GemmKind kind>(std::integral_constant<GemmKind, kind>, const char* name) {
+  const auto call_all = [&]<GemmKind kind, VariantTile tile>(std::integral_constant<GemmKind, kind>,
+                                                             std::integral_constant<VariantTile, tile>,
+                                                             const char* name) {
     if constexpr (kind == GemmKind::e4m3) {
-      call(GemmConfig<sm90::e4m3, k, k, kind>{}, name);
+      call(GemmConfig<sm90::e4m3, k, k, tile>{}, name);
     } else if constexpr (kind == GemmKind::i8) {
-      call(GemmConfig<sm90::i8, k, k, kind>{}, name);
+      call(GemmConfig<sm90::i8, k, k, tile>{}, name);
     } else {
-      call(GemmConfig<sm90::bf16, k, k, kind>{}, name);
-      call(GemmConfig<sm90::f16, k, rows, kind>{}, name);
-      call(GemmConfig<sm90::bf16, rows, k, kind>{}, name);
-      call(GemmConfig<sm90::f16, rows, rows, kind>{}, name);
+      call(GemmConfig<sm90::bf16, k, k, tile>{}, name);
+      call(GemmConfig<sm90::f16, k, rows, tile>{}, name);
+      call(GemmConfig<sm90::bf16, rows, k, tile>{}, name);
+      call(GemmConfig<sm90::f16, rows, rows, tile>{}, name);
     }
   };
-#define TILE_gemm_sm90(kind, d, ...) call_all(std::integral_constant<GemmKind, GemmKind::kind>{}, #kind);
+#define TILE_gemm_sm90(kind, d, tile, ...)                     \
+  call_all(std::integral_constant<GemmKind, GemmKind::kind>{}, \
+           std::integral_constant<VariantTile, VariantTile::tile>{}, #kind " " #tile);
 #include "tiles/gemm/tiles.def"
   EXPECT_GE(count, 18);  // four tiles of 16 bits, lying in four ways, and two of bytes
 }
@@ -135,7 +139,7 @@ TEST(Sm90GemmLayouts, SharedMemory) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
     EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
-    EXPECT_EQ(Config::kSharedBytes, sm90::gemm_facts(Config::kTile.kind).shared_bytes);
+    EXPECT_EQ(Config::kSharedBytes, sm90::gemm_facts(Config::kTile.kind, Config::kTile.name).shared_bytes);
   });
 }
 

@@ -23,8 +23,8 @@ namespace {
 using namespace cute;
 using sm90::bf16, sm90::f16;
 
-template <class Element_, int kD_, sm90::Kind kKind>
-struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kKind> {
+template <class Element_, int kD_, sm90::Kind kKind, VariantTile kName>
+struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kKind, kName> {
   static std::string name(const char* kind) {
     return std::string(kind) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
   }
@@ -38,9 +38,9 @@ void for_each_variant(F f) {
     f(variant);
     ++count;
   };
-#define TILE_attention_forward_sm90(kind, d, ...)          \
-  call(VariantConfig<bf16, d, sm90::Kind::kind>{}, #kind); \
-  call(VariantConfig<f16, d, sm90::Kind::kind>{}, #kind);
+#define TILE_attention_forward_sm90(kind, d, tile, ...)                                 \
+  call(VariantConfig<bf16, d, sm90::Kind::kind, VariantTile::tile>{}, #kind " " #tile); \
+  call(VariantConfig<f16, d, sm90::Kind::kind, VariantTile::tile>{}, #kind " " #tile);
 #include "tiles/attention_forward/tiles.def"
   EXPECT_GE(count, 30);  // fifteen tiles, in two types
 }

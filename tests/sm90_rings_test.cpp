@@ -89,12 +89,12 @@ std::string check(const Order& order, int launches) {
 }
 
 using bf16 = sm90::bf16;
-using Brief64 = AttentionForwardConfig<bf16, 64, Kind::brief>;
+using Brief64 = AttentionForwardConfig<bf16, 64, Kind::plain, VariantTile::brief>;
 using Plain64 = AttentionForwardConfig<bf16, 64, Kind::plain>;
 using Plain128 = AttentionForwardConfig<bf16, 128, Kind::plain>;
 using Plain192 = AttentionForwardConfig<bf16, 192, Kind::plain>;
 using Plain256 = AttentionForwardConfig<bf16, 256, Kind::plain>;
-using Mla192 = AttentionForwardConfig<bf16, 192, Kind::mla>;
+using Mla192 = AttentionForwardConfig<bf16, 192, Kind::plain, VariantTile::mla>;
 using Halves64 = AttentionForwardConfig<sm90::f16, 64, Kind::halves>;
 using Halves128 = AttentionForwardConfig<sm90::f16, 128, Kind::halves>;
 using Halves256 = AttentionForwardConfig<sm90::f16, 256, Kind::halves>;

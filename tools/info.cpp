@@ -49,8 +49,12 @@ Json facts() {
     levels.push_back(Json::object({{"name", level.name}, {"usable", level.usable}, {"why_not", level.why_not}}));
   for (const std::string& gpu : gpu_names()) gpus.emplace_back(gpu);
   for (const Variant& v : variants())
-    built.push_back(Json::object(
-        {{"operation", v.op}, {"backend", name(v.backend)}, {"level", v.level}, {"dtype", name(v.dtype)}, {"d", v.d}}));
+    built.push_back(Json::object({{"operation", v.op},
+                                  {"backend", name(v.backend)},
+                                  {"level", v.level},
+                                  {"tile", v.tile_name},
+                                  {"dtype", name(v.dtype)},
+                                  {"d", v.d}}));
   return Json::object({{"version", version()},
                        {"compiler", compiler()},
                        {"build", build_type()},
@@ -72,13 +76,13 @@ std::string built_text() {
   std::map<std::string, std::string> types;
   std::vector<std::pair<std::string, const Variant*>> order;
   for (const Variant& v : variants()) {
-    const std::string key = fmt::format("{} {} {} {}", v.op, name(v.backend), v.level, v.d);
+    const std::string key = fmt::format("{} {} {} {}", v.op, name(v.backend), v.name(), v.d);
     std::string& list = types[key];
     if (list.empty()) order.emplace_back(key, &v);
     list += (list.empty() ? "" : " ") + std::string(name(v.dtype));
   }
   Table built({"<built kernel", "<backend", "<level", "<types", "<head dim"});
-  for (const auto& [key, v] : order) built.row({v->op, name(v->backend), v->level, types[key], head_dims(*v)});
+  for (const auto& [key, v] : order) built.row({v->op, name(v->backend), v->name(), types[key], head_dims(*v)});
   for (const CommandOperation& operation : command_operations())  // the definition has each of them
     built.row({operation.operation, name(Backend::ref), "", ref_types(operation.kind), ref_head_dims(operation.kind)});
   return built.text();

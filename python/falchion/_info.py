@@ -78,7 +78,7 @@ def _gpu(text: str) -> tuple[Gpu | None, str]:
 
 
 def _kernels(text: str) -> tuple[int, int, tuple[Kernels, ...]]:
-    """ "91 of 270; gemm cpu amx: bf16 e4m3; attention_forward sm90 brief d64: bf16" """
+    """ "91 of 270; gemm cpu amx: bf16 e4m3; attention_forward sm90 plain brief d64: bf16" """
     counts, *parts = text.split("; ")
     built, listed = (int(number) for number in counts.split(" of "))
     kernels = []

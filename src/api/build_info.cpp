@@ -42,7 +42,7 @@ std::string build_info() {
   out += text("variants   ", variants().size(), " of ", listed_variants().size());
   std::vector<std::pair<std::string, std::string>> groups;  // the types of each operation, back end, level and head dim
   for (const Variant& variant : variants()) {
-    const std::string head = text(variant.op, " ", name(variant.backend), " ", variant.level,
+    const std::string head = text(variant.op, " ", name(variant.backend), " ", variant.name(),
                                   variant.d > 0 ? text(" d", variant.d) : "", ":");
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& known) { return known.first == head; });
     if (group == groups.end()) group = groups.insert(group, {head, ""});

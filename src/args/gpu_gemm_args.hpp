@@ -52,6 +52,7 @@ struct GemmFacts {
   int stages = 0;                        // blocks of k in flight
   int ctas = 0;                          // CTAs that are meant to share an SM
   int shared_bytes = 0;                  // of a CTA
+  double flop_rate = 0;                  // of an SM, in a microsecond; 0: sm90's few, whose plan counts bytes
 
   constexpr bool operator==(const GemmFacts&) const = default;
 };

@@ -30,12 +30,29 @@ std::int64_t rows_a_head(const Attention& a) {
   return a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
 }
 
+/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the usual tile of 128 is faster.
+bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
+
 /// Short tiles are for grids that tiles of kBriefRows would leave half empty.
 std::string why_not_brief(const Attention& a, const cuda::Device& device) {
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
   const std::int64_t items = ceil_div(rows_a_head(a), tiles::kBriefRows) * a.h_k * a.b;
   if (items <= device.sms / 2) return "";
   return text("it is for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, but here are ", items);
+}
+
+/// The tile of kind plain with which the problem ends soonest, if its head dims have such a tile.
+VariantTile best_tile(Backend backend, const Attention& a, const cuda::Device& device) {
+  if (backend == Backend::sm80) return rows_a_head(a) <= tiles::kFewRows ? VariantTile::few : VariantTile::usual;
+  if (is_mla(a)) return VariantTile::mla;
+  return why_not_brief(a, device).empty() ? VariantTile::brief : VariantTile::usual;
+}
+
+/// Why a tile is not the best for the problem. The usual one serves every problem.
+std::string why_another_tile(VariantTile tile, VariantTile best, const Attention& a, const cuda::Device& device) {
+  if (tile == best || tile == VariantTile::usual) return "";
+  if (tile == VariantTile::brief) return why_not_brief(a, device);
+  return text("it is for at most ", tiles::kFewRows, " rows for each K/V head, but here are ", rows_a_head(a));
 }
 
 /// The bytes of q, k and v.
@@ -58,19 +75,13 @@ std::string why_not_halves(const Attention& a, bool named) {
 }
 
 /// named: the caller has chosen this back end, so no variant is refused only for being slower than another back end.
-std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device, bool named) {
+std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
-  if (listed.kind == VariantKind::few && rows > tiles::kFewRows)
-    return text("it is for at most ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
-  if (is_halves(listed)) return why_not_halves(a, named);
-  return listed.kind == VariantKind::brief ? why_not_brief(a, device) : "";
+  return is_halves(listed) ? why_not_halves(a, named) : "";
 }
-
-/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain variant of 128 is faster.
-bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
 
 /// Few rows: the query heads of a K/V head share a tile, if that saves a tenth of the tiles. A box of TMA holds whole
 /// groups.
@@ -198,9 +209,12 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
 
   const Attention& a = plan->attention().problem;
   const bool named = plan->target.backend == backend;
-  const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
-                     .concerns = [&](const Variant& listed) { return listed.kind != VariantKind::mla || is_mla(a); },
-                     .why_not = [&](const Variant& listed) { return why_not(listed, a, device, named); }};
+  const VariantTile best = best_tile(backend, a, device);
+  const GpuWish wish{
+      .d = std::max(a.d_qk, a.d_v),
+      .concerns = [&](const Variant& listed) { return listed.tile != VariantTile::mla || is_mla(a); },
+      .why_not = [&](const Variant& listed) { return why_not(listed, a, named); },
+      .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
   const Conditions needs = needs_of(*plan->variant, a);

@@ -33,8 +33,8 @@ inline constexpr double kFlopPerThread = 1e6;
 // The same in bytes, for work that is all memory traffic: at 20 GB/s they take 13 us, as 1e6 flop do at 80 GFLOP/s.
 inline constexpr double kBytesPerThread = 1 << 18;
 
-// GPU: up to this many query rows per K/V head kind few runs, which has one warp per CTA. In decode it is 1.6 to 2.3
-// times as fast as tiles of 128 rows.
+// GPU: up to this many query rows per K/V head tile few is chosen, which has one warp per CTA. In decode it is 1.6 to
+// 2.3 times as fast as tiles of 128 rows.
 inline constexpr int kFewRows = 16;
 
 // GPU: the shortest part of the keys. With few rows it has at least kKeyTilesPerSplit tiles of keys. Otherwise it has
@@ -46,11 +46,11 @@ inline constexpr std::int64_t kKeysPerSplitOfMany = 1024;
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
-// sm90: kind brief runs if tiles of this many rows (kind plain's at d 64) are at most half as many as there are SMs.
-// Its own tiles are a quarter as long and two of them fit on an SM, so that all of them run at once.
+// sm90: tile brief is chosen if tiles of this many rows (kind plain's usual ones at d 64) are at most half as many as
+// there are SMs. Its own tiles are a quarter as long and two of them fit on an SM, so that all of them run at once.
 inline constexpr std::int64_t kBriefRows = 256;
 
-// sm90: the largest d_v of kind mla.
+// sm90: the largest d_v of tile mla.
 inline constexpr int kMlaHeadDimV = 128;
 
 // sm90: bytes of K and V in a section, whose tiles run side by side if tiles are drawn from a counter. The L2 of an
@@ -87,22 +87,13 @@ inline constexpr int kLinearParts = 4;
 // for two wide ones, one after the other). Wide CTAs are chosen if the whole grid then ends sooner.
 inline constexpr double kLinearWide = 1.4;
 
-// GEMM, GPU: the cost model that compares tiles and parts of k. kGemmFlop... is the flop of an SM in a microsecond. A
-// CTA that is meant to share an SM but has it alone takes kGemmAlone times as long as at that rate. kGemmTile is the
-// microseconds for the begin and the end of a tile, on Hopper plus kGemmTileColumn for each of its columns, and
-// kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts that are written or
-// read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k. The numbers of wide, medium and slim,
-// and of the parts, follow from times of an H100 in bursts, of 1024 x 1024 x 1024, 512 x 6144 x 4096, 512 x 28672 x
-// 4096 and 5120 x 5120 x 5120. All others are estimates.
-inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopWide = 6.55e6, kGemmFlopMedium = 5.9e6;
-inline constexpr double kGemmFlopSlim = 5.75e6, kGemmFlopNarrow = 4.7e6;
-// i8 by dp4a: an SM does half as many as multiply-adds of f32, with four products each.
-inline constexpr double kGemmFlopI8 = 0.6e6;
-// e4m3 and i8 on Hopper's tensor cores, which reach 15e6 at their highest clock.
-inline constexpr double kGemmFlopBytes = 1.0e7;
-// The kind few is limited by memory: its rate in f32, for any m, is the flop of 16 rows with 25 KB of b, an SM's share
-// of the memory's bandwidth in a microsecond.
-inline constexpr double kGemmFlopFewF32 = 0.18e6;
+// GEMM, GPU: the cost model that compares tiles and parts of k, beside the flop_rate of each tile
+// (src/tiles/gemm/tiles.def). A CTA that is meant to share an SM but has it alone takes kGemmAlone times as long as at
+// that rate. kGemmTile is the microseconds for the begin and the end of a tile, on Hopper plus kGemmTileColumn for each
+// of its columns, and kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts
+// that are written or read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k. The numbers of the
+// parts and of Hopper's columns follow from times of an H100 in bursts, of 1024 x 1024 x 1024, 512 x 6144 x 4096, 512 x
+// 28672 x 4096 and 5120 x 5120 x 5120. All others are estimates. Up to kGemmFewRows rows of a are few.
 inline constexpr std::int64_t kGemmFewRows = 64;
 inline constexpr double kGemmAlone = 1.4, kGemmTile = 2, kGemmTileColumn = 0.01;
 inline constexpr double kGemmCombine = 6, kGemmPartialRate = 1.5e6;

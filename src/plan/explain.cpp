@@ -30,7 +30,7 @@ void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
   const Variant& variant = *plan.variant;
   const std::string what =
-      text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), head_dim_text(variant));
+      text(name(variant.backend), " ", variant.name(), " ", name(variant.dtype), head_dim_text(variant));
   if (!is_built(plan)) {
     story->tell("not built",
                 text("this build lacks the variant ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",
@@ -48,6 +48,7 @@ void tell_decision(const PlanData& plan, Story* story) {
               {{"describe", describe(plan)},
                {"decision", Json::object({{"backend", name(plan.backend)},
                                           {"level", variant != nullptr ? Json(variant->level) : nullptr},
+                                          {"tile", tile_json(variant)},
                                           {"dtype", name(dtype)},
                                           {"d", variant != nullptr && variant->d > 0 ? Json(variant->d) : nullptr},
                                           {"built", is_built(plan)},
@@ -79,7 +80,11 @@ void tell_paths(const PlanData& plan, const std::string& taken, Story* story) {
 }  // namespace
 
 std::string level_text(const PlanData& plan) {
-  return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
+  return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->name());
+}
+
+Json tile_json(const Variant* variant) {
+  return variant != nullptr && variant->tile != VariantTile::usual ? Json(variant->tile_name) : nullptr;
 }
 
 std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }

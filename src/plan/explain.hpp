@@ -11,6 +11,8 @@ namespace falchion {
 
 /// "cpu avx512"
 std::string level_text(const PlanData& plan);
+/// The name of a variant's tile; null of the usual one, and where there is no variant.
+Json tile_json(const Variant* variant);
 /// Of a plan of a GPU: what it may run, and on which operands.
 void tell_choices(const PlanData& plan, Story* story);
 /// "k stays whole", or how it is cut.

@@ -63,7 +63,7 @@ constexpr Sharing kSweeps = {"none: there are no queries", " keys, for grad_k an
 
 const Sharing& sharing_of(const PlanData& plan) {
   if (computes_pairs_once(*plan.variant)) return kSummed;
-  return std::string_view(plan.variant->level) == "wide" ? kWide : kSweeps;
+  return plan.variant->kind == VariantKind::wide ? kWide : kSweeps;
 }
 
 void tell_gpu(const PlanData& plan, Story* story) {

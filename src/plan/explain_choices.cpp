@@ -60,13 +60,14 @@ Json json(Conditions needs) {
 
 /// "sm80 general d128"
 std::string path_of(const Variant& variant) {
-  return text(name(variant.backend), " ", variant.level, variant.d > 0 ? text(" d", variant.d) : "");
+  return text(name(variant.backend), " ", variant.name(), variant.d > 0 ? text(" d", variant.d) : "");
 }
 
 Json json(const Choice& choice) {
   const Variant& variant = *choice.variant;
   Json out = Json::object({{"backend", name(variant.backend)},
                            {"level", variant.level},
+                           {"tile", tile_json(&variant)},
                            {"d", variant.d > 0 ? Json(variant.d) : nullptr},
                            {"needs", json(choice.needs)}});
   const auto* cut = std::get_if<GemmGpuCut>(&choice.cut);

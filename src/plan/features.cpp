@@ -65,7 +65,8 @@ std::string holders_of(Feature x, const Variant& variant) {
     return kind.backend == all[0]->backend && is_there(kind);
   };
   const auto count = std::count_if(std::begin(kinds::kAll), std::end(kinds::kAll), of_its_backend);
-  if (count > 1 && count == static_cast<std::ptrdiff_t>(all.size()))
+  const bool no_other = all.back()->backend == all[0]->backend;  // kinds of a back end follow each other
+  if (no_other && count > 1 && count == static_cast<std::ptrdiff_t>(all.size()))
     return text("a variant of ", name(all[0]->backend));
   std::string out;
   for (const KindOfVariant* kind : all) {

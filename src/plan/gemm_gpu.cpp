@@ -33,29 +33,16 @@ double partial_bytes(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t cu
   return 4.0 * splits * static_cast<double>(cut_tiles) * rows * facts.columns;
 }
 
-/// The flop of an SM in a microsecond.
-double rate_of(const Gemm& g, const Variant& variant) {
-  if (is_8bit(g.dtype) && variant.backend == Backend::sm90) return tiles::kGemmFlopBytes;
-  if (is_8bit(g.dtype)) return g.dtype == DType::i8 ? tiles::kGemmFlopI8 : tiles::kGemmFlopF32;
-  if (variant.kind == VariantKind::few) return tiles::kGemmFlopFewF32;
-  if (variant.kind == VariantKind::slim) return tiles::kGemmFlopSlim;
-  if (variant.kind == VariantKind::narrow) return tiles::kGemmFlopNarrow;
-  if (variant.kind == VariantKind::medium) return tiles::kGemmFlopMedium;
-  if (variant.backend == Backend::sm90) return tiles::kGemmFlopWide;
-  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
-}
-
 /// The estimated microseconds of `pieces` pieces of work side by side, each of `blocks` blocks of k. A CTA that has an
 /// SM alone, but is meant to share it, computes a block of k in less time than CTAs that share it, though not at the
 /// whole rate of the SM.
-double microseconds_of(const Gemm& g, const Variant& variant, std::int64_t pieces, std::int64_t blocks,
-                       const cuda::Device& device) {
+double microseconds_of(const Variant& variant, std::int64_t pieces, std::int64_t blocks, const cuda::Device& device) {
   if (pieces == 0) return 0;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const double flop = 2.0 * facts.rows / facts.cluster * facts.columns * facts.depth;  // of a CTA
   const std::int64_t ctas = pieces * facts.cluster;
   const int together = ctas <= device.sms ? 1 : ctas_an_sm(facts, device);
-  const double block = (together == 1 && facts.ctas > 1 ? tiles::kGemmAlone : together) * flop / rate_of(g, variant);
+  const double block = (together == 1 && facts.ctas > 1 ? tiles::kGemmAlone : together) * flop / facts.flop_rate;
   const auto waves =
       static_cast<double>(ceil_div(ctas, std::int64_t{device.sms} / facts.cluster * facts.cluster * together));
   const double ends = variant.backend == Backend::sm90 ? tiles::kGemmTileColumn * facts.columns : tiles::kGemmTile;
@@ -66,9 +53,9 @@ double microseconds_of(const Gemm& g, const Variant& variant, std::int64_t piece
 double microseconds(const Gemm& g, const Variant& variant, const GemmGpuCut& of, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const std::int64_t blocks = blocks_of_k(g, facts), cut_tiles = of.items - of.whole;
-  double time = microseconds_of(g, variant, of.whole, blocks, device);
+  double time = microseconds_of(variant, of.whole, blocks, device);
   if (cut_tiles == 0) return time;
-  time += microseconds_of(g, variant, cut_tiles * of.splits, ceil_div(blocks, of.splits), device);
+  time += microseconds_of(variant, cut_tiles * of.splits, ceil_div(blocks, of.splits), device);
   return time + tiles::kGemmCombine + 2 * partial_bytes(g, facts, cut_tiles, of.splits) / tiles::kGemmPartialRate;
 }
 
@@ -147,24 +134,76 @@ void choose(const cuda::Device& device, PlanData* plan) {
     return other_gpu_variant(Backend::sm80, device, wish, *plan);
   };
   add(plan->variant);
-  if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::tile));  // there is none of 8 bits
+  if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::plain));  // there is none of 8 bits
   if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
 }
 
-/// The cut of a choice: that of an earlier choice with the same tile for the same matrix (sm80's tile and general), or
-/// a new one.
-GemmGpuCut cut_of(const Choice& choice, const Gemm& matrix, const cuda::Device& device, const PlanData& plan) {
+/// A tile, and the cut of the problem into such tiles.
+struct CutTile {
+  const Variant* variant;  // as listed
+  GemmGpuCut cut;
+};
+
+/// With swiglu half of the columns of a tile are gates, and on Hopper D is stored in boxes of 64 columns.
+bool has_whole_boxes(const Variant& variant, const Gemm& g) {
+  return g.activation != Activation::swiglu || variant.backend != Backend::sm90 ||
+         variant.facts_as<gpu::GemmFacts>().columns % 128 == 0;
+}
+
+/// The candidate tiles for a problem on Hopper: sm80's too, unless the caller has chosen Hopper's. Kind few is no
+/// candidate; for the problems that it accepts it is always the fastest.
+std::vector<CutTile> candidates(const Gemm& g, const cuda::Device& device, const PlanData& plan) {
+  std::vector<CutTile> all;
+  for (const Variant& listed : listed_variants()) {
+    if (!listed.is("gemm") || listed.dtype != g.dtype || listed.kind == VariantKind::few) continue;
+    const bool hopper = listed.backend == Backend::sm90 && device.sm / 10 == 9;
+    const bool older =
+        listed.backend == Backend::sm80 && listed.kind == VariantKind::plain && plan.target.backend != Backend::sm90;
+    const bool there = plan.any_build || built(listed) != nullptr;
+    if (there && (hopper || older) && has_whole_boxes(listed, g)) all.push_back({&listed, cut(g, listed, device)});
+  }
+  return all;
+}
+
+/// The tile with which the whole product ends soonest. Null: there is none.
+const CutTile* best_tile(const std::vector<CutTile>& all) {
+  const CutTile* best = nullptr;
+  for (const CutTile& tile : all)
+    if (tile.cut.items > 0 && (best == nullptr || tile.cut.microseconds < best->cut.microseconds)) best = &tile;
+  return best;
+}
+
+const CutTile* find(const std::vector<CutTile>& all, const Variant& listed) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const CutTile& x) { return x.variant == &listed; });
+  return found != all.end() ? &*found : nullptr;
+}
+
+/// Why the best tile is chosen, which takes less time. "" for the best, and for what is no candidate.
+std::string why_another_tile(const CutTile* own, const CutTile* best, const cuda::Device& device) {
+  if (own == nullptr || best == nullptr || own == best) return "";
+  return text(own->cut.pieces() * own->variant->facts_as<gpu::GemmFacts>().cluster, " CTAs for ", device.sms,
+              " SMs: some ", std::llround(own->cut.microseconds), " us, and ", name(best->variant->backend), " ",
+              best->variant->name(), " ", std::llround(best->cut.microseconds), " us");
+}
+
+/// The cut of a choice: that of a candidate or of an earlier choice with the same tile for the same matrix (sm80's
+/// plain and general), or a new one.
+GemmGpuCut cut_of(const Choice& choice, const Gemm& matrix, const cuda::Device& device,
+                  const std::vector<CutTile>& known, const PlanData& plan) {
   const gpu::GemmFacts& facts = choice.variant->facts_as<gpu::GemmFacts>();
+  const bool one_matrix = choice.needs.has(Condition::one_matrix);
+  for (const CutTile& tile : known)
+    if (!one_matrix && tile.variant->facts_as<gpu::GemmFacts>() == facts) return tile.cut;
   for (const Choice& earlier : plan.gpu.choices) {
-    const bool same_matrix = earlier.needs.has(Condition::one_matrix) == choice.needs.has(Condition::one_matrix);
     if (&earlier == &choice) break;
+    const bool same_matrix = earlier.needs.has(Condition::one_matrix) == one_matrix;
     if (same_matrix && earlier.variant->facts_as<gpu::GemmFacts>() == facts) return earlier.cut_as<GemmGpuCut>();
   }
   return cut(matrix, *choice.variant, device);
 }
 
 /// Cuts the problem for each choice, and sizes the workspace for the largest.
-Status decide_cuts(const cuda::Device& device, PlanData* plan) {
+Status decide_cuts(const cuda::Device& device, const std::vector<CutTile>& known, PlanData* plan) {
   GemmPlan& gemm = plan->gemm();
   const Gemm& g = gemm.problem;
   set_device(device, plan);
@@ -172,7 +211,7 @@ Status decide_cuts(const cuda::Device& device, PlanData* plan) {
   double most = 0;
   for (Choice& choice : plan->gpu.choices) {
     const Gemm matrix = choice.needs.has(Condition::one_matrix) ? merged(g) : g;
-    const GemmGpuCut of_choice = cut_of(choice, matrix, device, *plan);
+    const GemmGpuCut of_choice = cut_of(choice, matrix, device, known, *plan);
     if (of_choice.items == 0) {
       const gpu::GemmFacts& tile = choice.variant->facts_as<gpu::GemmFacts>();
       return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", tile.rows, " x ", tile.columns,
@@ -190,55 +229,17 @@ Status decide_cuts(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-/// With swiglu half of the columns of a tile are gates, and D is stored in boxes of 64 columns.
-bool lacks_swiglu(const Variant& listed, const Gemm& g) {
-  return (features_of(g) - listed.features).has(Feature::swiglu);
+/// Of the kind and of the tile for few rows.
+std::string why_not_few(const Gemm& g) {
+  if (g.m <= tiles::kGemmFewRows) return "";
+  return text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
 }
 
-/// The candidate tiles for a problem on Hopper, except those of `few`, and the cut of each.
-class Tiles {
- public:
-  /// named: sm80's tiles are no candidates.
-  Tiles(const Gemm& g, const cuda::Device& device, const PlanData& plan, bool named) {
-    for (const Variant& listed : listed_variants()) {
-      if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
-      const bool hopper = listed.backend == Backend::sm90 && device.sm / 10 == 9 && listed.kind != VariantKind::few;
-      const bool there = plan.any_build || built(listed) != nullptr;
-      if (!there || !(hopper || (listed.kind == VariantKind::tile && !named))) continue;
-      if (lacks_swiglu(listed, g)) continue;
-      all_.push_back({&listed, cut(g, listed, device)});
-    }
-  }
-
-  /// Why other tiles are chosen, which take less time. "" for the best.
-  std::string why_not(const Variant& listed, const cuda::Device& device) const {
-    const Tile *own = nullptr, *best = nullptr;
-    for (const Tile& tile : all_) {
-      if (tile.variant == &listed) own = &tile;
-      if (tile.cut.items > 0 && (best == nullptr || tile.cut.microseconds < best->cut.microseconds)) best = &tile;
-    }
-    if (own == nullptr || best == nullptr || own == best) return "";
-    return text(own->cut.pieces() * listed.facts_as<gpu::GemmFacts>().cluster, " CTAs for ", device.sms, " SMs: some ",
-                std::llround(own->cut.microseconds), " us, and ", name(best->variant->backend), " ",
-                best->variant->level, " ", std::llround(best->cut.microseconds), " us");
-  }
-
- private:
-  struct Tile {
-    const Variant* variant;
-    GemmGpuCut cut;
-  };
-  std::vector<Tile> all_;
-};
-
-/// What a variant lacks for the problem, independent of the other candidates.
-std::string why_never(const Variant& listed, const Gemm& g) {
-  const bool few = listed.kind == VariantKind::few;
-  if (lacks_swiglu(listed, g))
-    return few ? "with swiglu a gate and its other half are too far apart in b"
-               : "half of its columns are no whole boxes of 64";
-  if (!few || g.m <= tiles::kGemmFewRows) return "";
-  return text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
+/// What a kind lacks for the problem, whatever its tile.
+std::string why_not(const Variant& listed, const Gemm& g) {
+  if ((features_of(g) - listed.features).has(Feature::swiglu))
+    return "with swiglu a gate and its other half are too far apart in b";
+  return listed.kind == VariantKind::few ? why_not_few(g) : "";
 }
 
 }  // namespace
@@ -247,15 +248,21 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
   const Gemm& g = plan->gemm().problem;
-  const Tiles tiles(g, device, *plan, plan->target.backend == backend);
-  const auto why_not = [&](const Variant& listed) {
-    std::string never = why_never(listed, g);
-    return never.empty() && listed.backend == Backend::sm90 ? tiles.why_not(listed, device) : never;
-  };
-  const GpuWish wish{.d = 0, .concerns = [](const Variant&) { return true; }, .why_not = why_not};
+  const std::vector<CutTile> all = backend == Backend::sm90 ? candidates(g, device, *plan) : std::vector<CutTile>{};
+  const CutTile* best = best_tile(all);
+  const GpuWish wish{.d = 0,
+                     .concerns = [](const Variant&) { return true; },
+                     .why_not = [&](const Variant& listed) { return why_not(listed, g); },
+                     .why_another_tile =
+                         [&](const Variant& listed) {
+                           if (listed.tile == VariantTile::few) return why_not_few(g);
+                           if (!has_whole_boxes(listed, g))
+                             return std::string("half of its columns are no whole boxes of 64");
+                           return why_another_tile(find(all, listed), best, device);
+                         }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   choose(device, plan);
-  return decide_cuts(device, plan);
+  return decide_cuts(device, all, plan);
 }
 
 GemmGpuCut own_cut(const PlanData& plan) noexcept {

@@ -50,13 +50,14 @@ std::string why_not_there(const Variant& listed, const cuda::Device& device, con
               device.shared_per_block);
 }
 
-/// If a variant differs from the previous one only by a larger head dim, its reason is already recorded.
-void reject(const Variant& listed, const std::string& reason, std::vector<Rejected>* rejected) {
-  const std::string any_d = text(name(listed.backend), " ", listed.level, " ", name(listed.dtype));
-  if (listed.d == 0) return rejected->push_back({any_d, reason});
-  const std::string path = text(any_d, " d");
+/// called: the name of its kind, or of the variant. If a variant differs from the previous one only by its tile or a
+/// larger head dim, its reason is already recorded.
+void reject(const Variant& listed, const std::string& called, const std::string& reason,
+            std::vector<Rejected>* rejected) {
+  const std::string any_d = text(name(listed.backend), " ", called, " ", name(listed.dtype));
+  const std::string path = listed.d == 0 ? any_d : text(any_d, " d");
   const bool again = !rejected->empty() && rejected->back().path.starts_with(path) && rejected->back().reason == reason;
-  if (!again) rejected->push_back({text(path, listed.d), reason});
+  if (!again) rejected->push_back({listed.d == 0 ? path : text(path, listed.d), reason});
 }
 
 /// rejected: receives the reasons. Variants of too small a head dim are not recorded, unless there are no others.
@@ -73,14 +74,18 @@ const Variant* first_that_fits(Backend backend, const cuda::Device& device, cons
       continue;
     }
     any_large_enough = true;
-    std::string reason = wish.why_not(listed);
+    if (const std::string reason = wish.why_not(listed); !reason.empty()) {
+      reject(listed, listed.level, reason, rejected);
+      continue;
+    }
+    std::string reason = wish.why_another_tile != nullptr ? wish.why_another_tile(listed) : "";
     if (reason.empty()) reason = why_not_there(listed, device, plan);
     if (reason.empty()) return variant_to_plan(listed, plan);
-    reject(listed, reason, rejected);
+    reject(listed, listed.name(), reason, rejected);
   }
   if (too_small != nullptr && !any_large_enough)
-    reject(*too_small, text("it takes head dims up to ", too_small->d, ", but the problem's largest is ", wish.d),
-           rejected);
+    reject(*too_small, too_small->level,
+           text("it takes head dims up to ", too_small->d, ", but the problem's largest is ", wish.d), rejected);
   return nullptr;
 }
 

@@ -19,6 +19,8 @@ struct GpuWish {
   std::int64_t d;                                      // the problem's largest head dim
   std::function<bool(const Variant&)> concerns;        // false: the variant is skipped without a reason
   std::function<std::string(const Variant&)> why_not;  // what the variant lacks for the problem; "" if nothing
+  // Of kinds with several tiles: why another tile is better for the problem; "" for the best one. Null: none has.
+  std::function<std::string(const Variant&)> why_another_tile{};
 };
 
 /// Sets plan->variant to the first variant of the backend that fits the problem and the device, and records how many of

@@ -32,7 +32,7 @@ constexpr std::uint32_t types_of(std::string_view op, Backend backend, VariantKi
     DType dtype;
   };
   constexpr Line kLines[] = {
-#define VARIANT(op, backend, level, dtype, d) {#op, Backend::backend, VariantKind::level, DType::dtype},
+#define VARIANT(op, backend, level, dtype, d, ...) {#op, Backend::backend, VariantKind::level, DType::dtype},
 #include "variants.def"
 #undef VARIANT
   };

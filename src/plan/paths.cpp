@@ -57,7 +57,7 @@ Status try_gpu(Backend backend, PlanData* plan) {
   Status status = plan->operation->plan_gpu(backend, plan);
   if (!status && plan->variant != nullptr) {
     plan->rejected.push_back(
-        {text(name(backend), " ", name(plan->variant->dtype), " ", plan->variant->level), status.why});
+        {text(name(backend), " ", name(plan->variant->dtype), " ", plan->variant->name()), status.why});
   }
   return status;
 }

@@ -44,15 +44,19 @@ using Kernel =
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
-  const char* level = "";  // the name of its kind: cpu: "amx", "avx512", ...; gpu: "few", "plain", "general", ...
+  const char* level = "";  // the name of its kind: cpu: "amx", "avx512", ...; gpu: "plain", "general", ...
   VariantKind kind{};
   DType dtype = DType::f32;
-  int d = 0;            // gpu: head dims up to this; cpu: 0, any
-  Features features{};  // of a GPU variant; one of the CPU has all
-  Facts facts{};        // of a GPU variant
-  Kernel kernel{};      // of a variant that is built
+  int d = 0;  // gpu: head dims up to this; cpu: 0, any
+  VariantTile tile{};
+  const char* tile_name = "";  // "brief"; of the usual one ""
+  Features features{};         // of a GPU variant; one of the CPU has all
+  Facts facts{};               // of a GPU variant
+  Kernel kernel{};             // of a variant that is built
 
   bool is(const char* operation) const { return same(op, operation); }
+  /// "avx512"; the kind, and the tile if it is not the usual one: "plain brief".
+  std::string name() const { return *tile_name == '\0' ? level : std::string(level) + " " + tile_name; }
   /// The facts of a GPU variant of an operation that has such facts.
   template <class F>
   const F& facts_as() const {

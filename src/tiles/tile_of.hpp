@@ -3,11 +3,14 @@
 // config of a kernel reads the same, so that no number is kept in two places. All of it is plain C++.
 //
 // A tiles.def has lines TILE(operation, back end, kind, head dim, fields). The including file defines
-// TILE_<operation>_<back end>(kind, head dim, fields) for the tiles that it needs; all others are left out. The fields
-// are explained where they are declared, in sm80.hpp and sm90.hpp beside it.
+// TILE_<operation>_<back end>(kind, head dim, fields) for the tiles that it needs; all others are left out. Where kinds
+// have several tiles for one head dim, the name of the tile precedes the fields. The fields are explained where they
+// are declared, in sm80.hpp and sm90.hpp beside it.
 #pragma once
 
 #include <cstddef>
+
+#include "tiles/variant_kind.hpp"
 
 namespace falchion {
 
@@ -20,6 +23,15 @@ template <class Tile, std::size_t n, class Kind>
 constexpr Tile tile_of(const Tile (&table)[n], Kind kind, int d) {
   for (const Tile& tile : table) {
     if (tile.kind == kind && tile.d == d) return tile;
+  }
+  return {};
+}
+
+/// The same of a kind that may have several tiles for one head dim.
+template <class Tile, std::size_t n, class Kind>
+constexpr Tile tile_of(const Tile (&table)[n], Kind kind, int d, VariantTile name) {
+  for (const Tile& tile : table) {
+    if (tile.kind == kind && tile.d == d && tile.name == name) return tile;
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// src/tiles/variant_kind.hpp: the third entry of a line of variants.def.
+// src/tiles/variant_kind.hpp: the third entry of a line of variants.def, and the last.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,16 @@ enum class VariantKind : std::uint8_t {
   plain,
   general,
   // Attention.
-  brief,
-  few,  // of GEMMs too
   halves,
-  mla,
   once,
   score,
-  wide,  // of GEMMs too
+  wide,
   // Linear attention.
   exact,
   normalise,
   // GEMMs.
   bytes,
-  medium,
-  narrow,
-  slim,
-  tile,
+  few,
   // Norms.
   rows,
   // CPU levels.
@@ -37,6 +31,21 @@ enum class VariantKind : std::uint8_t {
   generic,
   neon,
   vnni,
+};
+
+/// The tiles of a kind that has several for one head dim, under their names in variants.def and tiles.def. usual: the
+/// one that serves every problem, or the only one; in variants.def it has no name.
+enum class VariantTile : std::uint8_t {
+  usual,
+  few,  // rows
+  // Attention.
+  brief,
+  mla,
+  // GEMMs.
+  medium,
+  narrow,
+  slim,
+  wide,
 };
 
 /// For a kind that the operation does not have: it is declared but not defined, so a constant that calls it does not

@@ -11,13 +11,14 @@
 
 namespace falchion::testing {
 
+/// A kind, or the tile of one: "plain wide".
 using KindNames = std::initializer_list<const char*>;
 
 /// Those of these kinds that are built, of one type.
 inline std::vector<const Variant*> built_kinds_of_hopper(KindNames kinds, DType dtype) {
   std::vector<const Variant*> out;
   for (const Variant& variant : variants()) {
-    const bool named = std::any_of(kinds.begin(), kinds.end(), [&](const char* x) { return same(variant.level, x); });
+    const bool named = std::any_of(kinds.begin(), kinds.end(), [&](const char* x) { return variant.name() == x; });
     if (named && variant.is("gemm") && variant.backend == Backend::sm90 && variant.dtype == dtype)
       out.push_back(&variant);
   }

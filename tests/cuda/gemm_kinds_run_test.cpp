@@ -22,9 +22,9 @@
 namespace falchion::testing {
 namespace {
 
-constexpr KindNames kEveryKind = {"wide", "medium", "slim", "narrow"};
+constexpr KindNames kEveryKind = {"plain wide", "plain medium", "plain slim", "plain narrow"};
 /// With swiglu half of the columns of a tile are whole boxes of 64.
-constexpr KindNames kForSwiglu = {"wide", "slim"};
+constexpr KindNames kForSwiglu = {"plain wide", "plain slim"};
 
 /// How the tiles are shared out and cut.
 struct Cut {

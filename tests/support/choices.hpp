@@ -12,7 +12,7 @@ namespace falchion::testing {
 inline std::string taken_for(const PlanData& plan, const falchion::Layout& layout) {
   const Choice* taken = first_that_fits(plan.gpu.choices, layout.met);
   if (taken == nullptr) return "none";
-  return text(name(taken->variant->backend), " ", taken->variant->level,
+  return text(name(taken->variant->backend), " ", taken->variant->name(),
               layout.met.has(Condition::aligned) ? "" : " unaligned");
 }
 

@@ -21,7 +21,7 @@ inline PlanData decided(const Gemm& g, const Target& target) {
 }
 inline std::string level_of(const Gemm& g, const Target& target) {
   const PlanData plan = decided(g, target);
-  return plan.variant == nullptr ? "ref" : text(name(plan.backend), " ", plan.variant->level);
+  return plan.variant == nullptr ? "ref" : text(name(plan.backend), " ", plan.variant->name());
 }
 
 }  // namespace falchion::testing

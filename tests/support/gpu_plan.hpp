@@ -78,7 +78,7 @@ inline std::string variant_of(const Attention& a, const Target& target, Pass pas
   const Status status = plan_on_gpu(a, target, &plan, pass);
   if (!status) return status.why;
   const Variant* v = plan.variant;
-  return v == nullptr ? "ref" : text(name(v->backend), " ", v->level, " ", name(v->dtype), " ", v->d);
+  return v == nullptr ? "ref" : text(name(v->backend), " ", v->name(), " ", name(v->dtype), " ", v->d);
 }
 /// Everything decided about a problem that must have a plan.
 inline PlanData decided(const Attention& a, const Target& target, Pass pass = Pass::forward) {

@@ -16,10 +16,10 @@ using f32 = float;
 
 /// The config of one variant: its tile has M query rows, N keys and D head dims. Each warp owns M / warps of the rows,
 /// from Q to O.
-template <class Element_, int kD_, Kind kind>
+template <class Element_, int kD_, Kind kind, VariantTile name = VariantTile::usual>
 struct AttentionForwardConfig {
   using Element = Element_;
-  static constexpr Tile kTile = attention_forward_tile(kind, kD_);
+  static constexpr Tile kTile = attention_forward_tile(kind, kD_, name);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys;
   static constexpr int kWarps = kTile.warps;
   static constexpr int kThreads = 32 * kWarps;

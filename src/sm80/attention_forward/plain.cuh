@@ -32,9 +32,11 @@ struct PlainScores {
   FALCHION_DEVICE void store_row_max(const Softmax&, const Coordinates&) const {}
 };
 
-template <class Element, int kD>
+/// Tile few is for at most 16 query rows per K/V head (decode, where the heads of a GQA group are rows). A CTA has one
+/// warp, and an SM holds as many CTAs as its shared memory allows, so that memory is the only limit.
+template <class Element, int kD, VariantTile kTile = VariantTile::usual>
 constexpr gpu::AttentionKernel attention_forward_plain() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain, kTile>, PlainScores>();
 }
 
 }  // namespace falchion::sm80

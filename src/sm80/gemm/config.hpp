@@ -18,18 +18,25 @@ using f32 = float;
 using e4m3 = cutlass::float_e4m3_t;
 using i8 = std::int8_t;
 
+template <class Element>
+inline constexpr GemmKind kTileKind = sizeof(Element) == 4 ? GemmKind::bits32 : GemmKind::bits16;
+template <>
+inline constexpr GemmKind kTileKind<e4m3> = GemmKind::e4m3;
+template <>
+inline constexpr GemmKind kTileKind<i8> = GemmKind::i8;
+
 /// A stage of shared memory holds one block of k of A and of B. In 16 bits, an operand that is contiguous along k is
 /// 128 lines of 128 bytes, one for each row; one that is contiguous along its rows is two boxes of 64 rows, with a line
 /// for each k. The 16-byte chunk c of line l lies at c ^ (l % 8) (gpu/blocks/lane_blocks.hpp). In f32 there is a line
 /// for each k, with all rows, for both layouts. So it is in 8 bits, where e4m3 becomes f32 on load, and a line of i8 is
 /// for four k.
-template <class Element_, GemmKind kind>
+template <class Element_, VariantTile name = VariantTile::usual>
 struct GemmConfig {
   using Element = Element_;
-  static constexpr GemmKind kKind = kind;
+  static constexpr GemmKind kKind = kTileKind<Element>;
   static constexpr bool kWords = sizeof(Element) != 2;  // lines of 4-byte words, and no tensor cores
   using Sum = std::conditional_t<kKind == GemmKind::i8, std::int32_t, float>;
-  static constexpr GemmTiles kTile = gemm_tiles(kKind);
+  static constexpr GemmTiles kTile = gemm_tiles(kKind, name);
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
   static constexpr int kThreads = kTile.threads, kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr int kLines = kTile.lines();
@@ -48,14 +55,5 @@ struct GemmConfig {
   static constexpr int kPitch = kWords ? kColumns + 4 : kColumns + 8;
   static_assert(kRows * kPitch * 4 <= kSharedBytes);
 };
-
-template <class Element>
-inline constexpr GemmKind kTileKind = sizeof(Element) == 4 ? GemmKind::bits32 : GemmKind::bits16;
-template <>
-inline constexpr GemmKind kTileKind<e4m3> = GemmKind::e4m3;
-template <>
-inline constexpr GemmKind kTileKind<i8> = GemmKind::i8;
-template <class Element>
-using TileConfig = GemmConfig<Element, kTileKind<Element>>;
 
 }  // namespace falchion::sm80

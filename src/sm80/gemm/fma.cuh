@@ -49,7 +49,7 @@ class FmaSums {
 
  private:
   using Sum = typename Config::Sum;  // and what a word holds: a number, or four of i8
-  static constexpr int kOwn = Config::kKind == GemmKind::few32 ? 4 : 8;
+  static constexpr int kOwn = Config::kRows < 128 ? 4 : 8;
   static constexpr int kWarpsAcross = Config::kColumns / (8 * kOwn);
   static_assert(Config::kThreads == 32 * kWarpsAcross * (Config::kRows / (4 * kOwn)));
   static FALCHION_DEVICE int lane() { return static_cast<int>(threadIdx.x) % 32; }

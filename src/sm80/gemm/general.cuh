@@ -7,7 +7,7 @@ namespace falchion::sm80 {
 
 template <class Element, int>
 constexpr gpu::GemmKernel gemm_general() {
-  return gemm_entry<TileConfig<Element>, true>();
+  return gemm_entry<GemmConfig<Element>, true>();
 }
 
 }  // namespace falchion::sm80

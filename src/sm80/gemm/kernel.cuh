@@ -74,7 +74,7 @@ int launch_gemm(const GemmArgs& a, void* stream) {
 
 template <class Config, bool kGeneral>
 constexpr gpu::GemmKernel gemm_entry() {
-  return {launch_gemm<Config, kGeneral>, gemm_facts(Config::kKind)};
+  return {launch_gemm<Config, kGeneral>, gemm_facts(Config::kKind, Config::kTile.name)};
 }
 
 }  // namespace falchion::sm80

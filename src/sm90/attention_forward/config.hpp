@@ -70,10 +70,10 @@ struct TileRecord : RowsRecord {
 
 /// A tile has M query rows x N keys x D head dims. Each consumer warpgroup owns 64 of the rows, from Q to O. The last
 /// warpgroup has the scheduler warp and the producer.
-template <class Element_, int kD_, Kind kind>
+template <class Element_, int kD_, Kind kind, VariantTile name = VariantTile::usual>
 struct AttentionForwardConfig {
   using Element = Element_;
-  static constexpr Tile kTile = attention_forward_tile(kind, kD_);
+  static constexpr Tile kTile = attention_forward_tile(kind, kD_, name);
   static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
   // One row of Q and K (kWidth) and one row of V (kWidthV) in shared memory, in elements: first all high parts, then
   // all low ones.

@@ -30,9 +30,11 @@ struct PlainScores {
   }
 };
 
-template <class Element, int kD>
+/// Tile brief is shorter, two CTAs on an SM, for grids whose long tiles would leave SMs idle. Tile mla is for d_qk up
+/// to 192 with d_v up to 128, the shape of prefill in multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
+template <class Element, int kD, VariantTile kTile = VariantTile::usual>
 constexpr gpu::AttentionKernel attention_forward_plain() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain, kTile>, PlainScores>();
 }
 
 }  // namespace falchion::sm90

@@ -8,8 +8,8 @@ namespace falchion::sm90 {
 
 template <class Element, int>
 constexpr gpu::GemmKernel gemm_bytes() {
-  constexpr GemmKind kKind = std::is_same_v<Element, i8> ? GemmKind::i8 : GemmKind::e4m3;
-  return {launch_gemm<GemmConfig<Element, Major::k, Major::k, kKind>>, gemm_facts(kKind)};
+  constexpr auto kTile = VariantTile::usual;
+  return {launch_gemm<GemmConfig<Element, Major::k, Major::k, kTile>>, gemm_facts(kTileKind<Element>, kTile)};
 }
 
 }  // namespace falchion::sm90

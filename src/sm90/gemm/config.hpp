@@ -16,12 +16,19 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using e4m3 = cutlass::float_e4m3_t;
 using i8 = std::int8_t;
+template <class Element>
+inline constexpr GemmKind kTileKind = GemmKind::bits16;
+template <>
+inline constexpr GemmKind kTileKind<e4m3> = GemmKind::e4m3;
+template <>
+inline constexpr GemmKind kTileKind<i8> = GemmKind::i8;
+
 /// A CTA has kRows rows of a tile, and all its columns. A block of k is 128 bytes.
-template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
+template <class Element_, Major kMajorA_, Major kMajorB_, VariantTile name>
 struct GemmConfig {
   using Element = Element_;
   static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
-  static constexpr GemmTiles kTile = gemm_tiles(kind);
+  static constexpr GemmTiles kTile = gemm_tiles(kTileKind<Element>, name);
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
   static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
   static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);

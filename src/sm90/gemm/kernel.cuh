@@ -144,16 +144,16 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   return gpu::launch_gemm_combine<Element>(a, Config::kRows * Config::kCluster, stream);
 }
 
-/// Launches the kernel of that kind for the operands' layouts.
-template <class Element, GemmKind kind>
+/// Launches the kernel with that tile for the operands' layouts.
+template <class Element, VariantTile tile>
 int launch_gemm_as_it_lies(const GemmArgs& a, void* stream) {
   constexpr auto k = Major::k, rows = Major::rows;
   if (a.a_major == Major::rows) {
-    return a.b_major == Major::rows ? launch_gemm<GemmConfig<Element, rows, rows, kind>>(a, stream)
-                                    : launch_gemm<GemmConfig<Element, rows, k, kind>>(a, stream);
+    return a.b_major == Major::rows ? launch_gemm<GemmConfig<Element, rows, rows, tile>>(a, stream)
+                                    : launch_gemm<GemmConfig<Element, rows, k, tile>>(a, stream);
   }
-  return a.b_major == Major::rows ? launch_gemm<GemmConfig<Element, k, rows, kind>>(a, stream)
-                                  : launch_gemm<GemmConfig<Element, k, k, kind>>(a, stream);
+  return a.b_major == Major::rows ? launch_gemm<GemmConfig<Element, k, rows, tile>>(a, stream)
+                                  : launch_gemm<GemmConfig<Element, k, k, tile>>(a, stream);
 }
 
 }  // namespace falchion::sm90

@@ -9,18 +9,19 @@
 namespace falchion::facts_of {
 
 struct attention_forward {
-  static constexpr gpu::AttentionFacts sm80(VariantKind kind, VariantType type, int d) {
-    return sm80::attention_forward_facts(sm80_kind(kind, type), d);
+  static constexpr gpu::AttentionFacts sm80(VariantKind kind, VariantType type, int d,
+                                            VariantTile tile = VariantTile::usual) {
+    return sm80::attention_forward_facts(sm80_kind(kind, type), d, tile);
   }
-  static constexpr gpu::AttentionFacts sm90(VariantKind kind, VariantType, int d) {
-    return sm90::attention_forward_facts(sm90_kind(kind), d);
+  static constexpr gpu::AttentionFacts sm90(VariantKind kind, VariantType, int d,
+                                            VariantTile tile = VariantTile::usual) {
+    return sm90::attention_forward_facts(sm90_kind(kind), d, tile);
   }
 
  private:
   static constexpr sm80::Kind sm80_kind(VariantKind kind, VariantType type) {
     if (type == VariantType::f32) return sm80::Kind::f32;
     switch (kind) {
-      case VariantKind::few: return sm80::Kind::few;
       case VariantKind::plain: return sm80::Kind::plain;
       case VariantKind::general: return sm80::Kind::general;
       default: return there_is_no_such_kind<sm80::Kind>();
@@ -28,8 +29,6 @@ struct attention_forward {
   }
   static constexpr sm90::Kind sm90_kind(VariantKind kind) {
     switch (kind) {
-      case VariantKind::brief: return sm90::Kind::brief;
-      case VariantKind::mla: return sm90::Kind::mla;
       case VariantKind::plain: return sm90::Kind::plain;
       case VariantKind::score: return sm90::Kind::score;
       case VariantKind::halves: return sm90::Kind::halves;

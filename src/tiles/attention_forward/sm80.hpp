@@ -8,12 +8,13 @@
 
 namespace falchion::sm80 {
 
-enum class Kind { plain, few, general, f32 };
+enum class Kind { plain, general, f32 };
 
 /// One line of tiles.def.
 struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
+  VariantTile name = VariantTile::usual;
   int rows = 0, keys = 0;
   int warps = 0;   // of a CTA; each has an equal share of the rows
   int stages = 0;  // K/V tiles in flight
@@ -21,19 +22,20 @@ struct Tile {
   bool q_in_registers = false;
 };
 
-constexpr Tile attention_forward_tile(Kind kind, int d) {
+constexpr Tile attention_forward_tile(Kind kind, int d, VariantTile name = VariantTile::usual) {
   constexpr Tile kTiles[] = {
-#define TILE_attention_forward_sm80(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_attention_forward_sm80(tile_kind, head_dim, tile_name, ...) \
+  {.kind = Kind::tile_kind, .d = head_dim, .name = VariantTile::tile_name, __VA_ARGS__},
 #include "tiles/attention_forward/tiles.def"
   };
-  return tile_of(kTiles, kind, d);
+  return tile_of(kTiles, kind, d, name);
 }
 
 /// For kind f32: the number of head dims of K in a chunk of the ring (attention_forward/f32/kernel.cuh).
 constexpr int f32_depth(int d) { return d < 256 ? 64 : 32; }
 
-constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d) {
-  const Tile tile = attention_forward_tile(kind, d);
+constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantTile name = VariantTile::usual) {
+  const Tile tile = attention_forward_tile(kind, d, name);
   gpu::AttentionFacts facts{.d = d, .rows = tile.rows, .keys = tile.keys, .threads = 32 * tile.warps};
   facts.stages = tile.stages;
   facts.ctas = tile.ctas;

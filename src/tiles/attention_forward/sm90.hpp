@@ -9,7 +9,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { brief, plain, mla, score, halves };
+enum class Kind { plain, score, halves };
 
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
@@ -18,6 +18,8 @@ enum class Turns { never, without_a_band, always };
 struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
+  VariantTile name = VariantTile::usual;
+  int head_dim_v = 0;                                  // of V and O; 0: d
   int rows = 0, keys = 0;                              // there are 64 rows for each consumer warpgroup
   int stages = 0;                                      // K/V tiles in flight
   int ctas = 0;                                        // CTAs that share an SM
@@ -25,7 +27,7 @@ struct Tile {
   Turns turns = Turns::never;
   int early = 0;  // how many of a thread's exponentials run before the wait for O, whose product still runs
 
-  constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
+  constexpr int d_v() const { return head_dim_v > 0 ? head_dim_v : d; }
   /// The 16-bit numbers for one number of Q, K and V. Kind halves splits an f32 number into two.
   constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
   /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
@@ -54,16 +56,17 @@ struct Tile {
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
 };
 
-constexpr Tile attention_forward_tile(Kind kind, int d) {
+constexpr Tile attention_forward_tile(Kind kind, int d, VariantTile name = VariantTile::usual) {
   constexpr Tile kTiles[] = {
-#define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_attention_forward_sm90(tile_kind, head_dim, tile_name, ...) \
+  {.kind = Kind::tile_kind, .d = head_dim, .name = VariantTile::tile_name, __VA_ARGS__},
 #include "tiles/attention_forward/tiles.def"
   };
-  return tile_of(kTiles, kind, d);
+  return tile_of(kTiles, kind, d, name);
 }
 
-constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d) {
-  const Tile tile = attention_forward_tile(kind, d);
+constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantTile name = VariantTile::usual) {
+  const Tile tile = attention_forward_tile(kind, d, name);
   return {.d = d,
           .rows = tile.rows,
           .keys = tile.keys,

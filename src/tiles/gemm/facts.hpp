@@ -10,28 +10,28 @@
 namespace falchion::facts_of {
 
 struct gemm {
-  static constexpr gpu::GemmFacts sm80(VariantKind kind, VariantType type, int) {
-    return sm80::gemm_facts(sm80_kind(kind, type));
+  static constexpr gpu::GemmFacts sm80(VariantKind, VariantType type, int, VariantTile tile = VariantTile::usual) {
+    return sm80::gemm_facts(sm80_kind(type), tile);
   }
-  static constexpr gpu::GemmFacts sm90(VariantKind kind, VariantType type, int) {
-    return kind == VariantKind::few ? sm90::gemm_few_facts() : sm90::gemm_facts(sm90_kind(kind, type));
+  static constexpr gpu::GemmFacts sm90(VariantKind kind, VariantType type, int, VariantTile tile = VariantTile::usual) {
+    return kind == VariantKind::few ? sm90::gemm_few_facts() : sm90::gemm_facts(sm90_kind(type), tile);
   }
 
  private:
-  static constexpr sm80::GemmKind sm80_kind(VariantKind kind, VariantType type) {
-    if (type == VariantType::e4m3) return sm80::GemmKind::e4m3;
-    if (type == VariantType::i8) return sm80::GemmKind::i8;
-    if (type != VariantType::f32) return sm80::GemmKind::bits16;
-    return kind == VariantKind::few ? sm80::GemmKind::few32 : sm80::GemmKind::bits32;
+  static constexpr sm80::GemmKind sm80_kind(VariantType type) {
+    switch (type) {
+      case VariantType::e4m3: return sm80::GemmKind::e4m3;
+      case VariantType::i8: return sm80::GemmKind::i8;
+      case VariantType::f32: return sm80::GemmKind::bits32;
+      default: return sm80::GemmKind::bits16;
+    }
   }
-  static constexpr sm90::GemmKind sm90_kind(VariantKind kind, VariantType type) {
-    switch (kind) {
-      case VariantKind::bytes: return type == VariantType::i8 ? sm90::GemmKind::i8 : sm90::GemmKind::e4m3;
-      case VariantKind::wide: return sm90::GemmKind::wide;
-      case VariantKind::medium: return sm90::GemmKind::medium;
-      case VariantKind::slim: return sm90::GemmKind::slim;
-      case VariantKind::narrow: return sm90::GemmKind::narrow;
-      default: return there_is_no_such_kind<sm90::GemmKind>();
+  static constexpr sm90::GemmKind sm90_kind(VariantType type) {
+    switch (type) {
+      case VariantType::e4m3: return sm90::GemmKind::e4m3;
+      case VariantType::i8: return sm90::GemmKind::i8;
+      case VariantType::f32: return there_is_no_such_kind<sm90::GemmKind>();
+      default: return sm90::GemmKind::bits16;
     }
   }
 };

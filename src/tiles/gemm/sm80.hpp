@@ -7,13 +7,15 @@
 
 namespace falchion::sm80 {
 
-/// few32: f32, for few rows of A. e4m3 and i8 are these types.
-enum class GemmKind { bits16, bits32, few32, e4m3, i8 };
+/// The types that have tiles of their own.
+enum class GemmKind { bits16, bits32, e4m3, i8 };
 
 /// One line of tiles.def.
 struct GemmTiles {
   GemmKind kind = GemmKind::bits16;
-  int d = 0;                             // 0: it takes any size
+  int d = 0;  // 0: it takes any size
+  VariantTile name = VariantTile::usual;
+  double flop_rate = 0;                  // of an SM, in a microsecond
   int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA
   int threads = 0, stages = 0, ctas = 0;
 
@@ -28,21 +30,23 @@ struct GemmTiles {
   constexpr int stage_bytes() const { return operand_bytes(rows) + operand_bytes(columns); }
 };
 
-constexpr GemmTiles gemm_tiles(GemmKind kind) {
+constexpr GemmTiles gemm_tiles(GemmKind kind, VariantTile name) {
   constexpr GemmTiles kTiles[] = {
-#define TILE_gemm_sm80(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_gemm_sm80(tile_kind, head_dim, tile_name, ...) \
+  {.kind = GemmKind::tile_kind, .d = head_dim, .name = VariantTile::tile_name, __VA_ARGS__},
 #include "tiles/gemm/tiles.def"
   };
-  return tile_of(kTiles, kind, 0);
+  return tile_of(kTiles, kind, 0, name);
 }
 
-constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
-  const GemmTiles tile = gemm_tiles(kind);
+constexpr gpu::GemmFacts gemm_facts(GemmKind kind, VariantTile name) {
+  const GemmTiles tile = gemm_tiles(kind, name);
   gpu::GemmFacts facts{.rows = tile.rows, .columns = tile.columns, .depth = tile.depth, .threads = tile.threads};
   facts.band = 16;
   facts.stages = tile.stages;
   facts.ctas = tile.ctas;
   facts.shared_bytes = tile.stages * tile.stage_bytes();
+  facts.flop_rate = tile.flop_rate;
   return facts;
 }
 

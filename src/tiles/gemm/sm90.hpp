@@ -7,21 +7,22 @@
 
 namespace falchion::sm90 {
 
-/// wide, medium, slim and narrow have tiles of 256, 192, 128 and 64 columns. e4m3 and i8 are these types. The kernel of
-/// kind `few` has tiles of its own: sm90_few.hpp.
-enum class GemmKind { wide, medium, slim, narrow, e4m3, i8 };
+/// The types that have tiles of their own. The kernel of kind `few` has another kind of tile: sm90_few.hpp.
+enum class GemmKind { bits16, e4m3, i8 };
 
 /// One line of tiles.def.
 struct GemmTiles {
-  GemmKind kind = GemmKind::wide;
-  int d = 0;                             // 0: it takes any size
+  GemmKind kind = GemmKind::bits16;
+  int d = 0;  // 0: it takes any size
+  VariantTile name = VariantTile::usual;
+  double flop_rate = 0;                  // of an SM, in a microsecond
   int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows
   int cluster = 0;                       // CTAs that have the same columns and share the loads of B
   int stages = 0;
   int consumer_registers = 0, producer_registers = 0;  // of a thread
 
   constexpr int consumers() const { return rows / 64; }
-  constexpr int element_bytes() const { return kind == GemmKind::e4m3 || kind == GemmKind::i8 ? 1 : 2; }
+  constexpr int element_bytes() const { return kind == GemmKind::bits16 ? 2 : 1; }
   /// Bytes of shared memory of each consumer warp for its stores.
   static constexpr int kOutBytes = 4096;
   static constexpr int kBarrierBytes = 8;
@@ -32,16 +33,17 @@ struct GemmTiles {
   }
 };
 
-constexpr GemmTiles gemm_tiles(GemmKind kind) {
+constexpr GemmTiles gemm_tiles(GemmKind kind, VariantTile name) {
   constexpr GemmTiles kTiles[] = {
-#define TILE_gemm_sm90(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_gemm_sm90(tile_kind, head_dim, tile_name, ...) \
+  {.kind = GemmKind::tile_kind, .d = head_dim, .name = VariantTile::tile_name, __VA_ARGS__},
 #include "tiles/gemm/tiles.def"
   };
-  return tile_of(kTiles, kind, 0);
+  return tile_of(kTiles, kind, 0, name);
 }
 
-constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
-  const GemmTiles tile = gemm_tiles(kind);
+constexpr gpu::GemmFacts gemm_facts(GemmKind kind, VariantTile name) {
+  const GemmTiles tile = gemm_tiles(kind, name);
   gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
   facts.band = 8;
   facts.cluster = tile.cluster;
@@ -49,6 +51,7 @@ constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   facts.stages = tile.stages;
   facts.ctas = 1;
   facts.shared_bytes = tile.shared_bytes();
+  facts.flop_rate = tile.flop_rate;
   return facts;
 }
 

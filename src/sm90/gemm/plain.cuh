@@ -1,0 +1,17 @@
+// src/sm90/gemm/plain.cuh: the variants of kind `plain`: a cluster of two CTAs with the same columns. Tile `wide`, of
+// 256 columns, is for large problems; `medium` for those where the last wave of wider tiles would leave much of the
+// device idle; `slim` for small or narrow ones, which need more CTAs with less work each; and `narrow` for problems so
+// small that wider tiles would leave most SMs idle: 1024 x 1024 is 64 CTAs with tiles of 128 columns, and 128 with 64.
+// The plan weighs them (src/plan/gemm_gpu.cpp).
+#pragma once
+
+#include "sm90/gemm/kernel.cuh"
+
+namespace falchion::sm90 {
+
+template <class Element, int, VariantTile kTile>
+constexpr gpu::GemmKernel gemm_plain() {
+  return {launch_gemm_as_it_lies<Element, kTile>, gemm_facts(GemmKind::bits16, kTile)};
+}
+
+}  // namespace falchion::sm90
