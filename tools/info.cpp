@@ -9,6 +9,7 @@
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "measure/machine.hpp"
+#include "plan/explain.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/support.hpp"
 #include "plan/text.hpp"
@@ -52,7 +53,7 @@ Json facts() {
     built.push_back(Json::object({{"operation", v.op},
                                   {"backend", name(v.backend)},
                                   {"level", v.level},
-                                  {"tile", v.tile_name},
+                                  {"tile", tile_json(&v)},
                                   {"dtype", name(v.dtype)},
                                   {"d", v.d}}));
   return Json::object({{"version", version()},

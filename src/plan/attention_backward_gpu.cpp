@@ -85,13 +85,7 @@ Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
                      .concerns = [d](const Variant& listed) { return listed.kind != VariantKind::wide || d > 128; },
                      .why_not = [&](const Variant& listed) { return why_not(listed, a); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  const Conditions needs = needs_of(*plan->variant);
-  add_choice({plan->variant, needs}, plan);
-  if (!needs.empty()) {
-    const GpuWish for_any{wish.d, [](const Variant& listed) { return listed.kind == VariantKind::general; },
-                          wish.why_not};
-    add_choice({other_gpu_variant(Backend::sm80, device, for_any, *plan), {}}, plan);
-  }
+  choose_or_general(needs_of(*plan->variant), device, wish, plan);
   return decide_grid(device, plan);
 }
 

@@ -217,13 +217,7 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
-  const Conditions needs = needs_of(*plan->variant, a);
-  add_choice({plan->variant, needs}, plan);
-  if (!needs.empty()) {
-    const GpuWish for_any{wish.d, [](const Variant& listed) { return listed.kind == VariantKind::general; },
-                          wish.why_not};
-    add_choice({other_gpu_variant(Backend::sm80, device, for_any, *plan), {}}, plan);
-  }
+  choose_or_general(needs_of(*plan->variant, a), device, wish, plan);
   return decide_grid(device, plan);
 }
 

@@ -119,7 +119,7 @@ Conditions needs_of(const Variant& variant) {
 
 /// In 16 bits on Hopper, operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and
 /// general the rest.
-void choose(const cuda::Device& device, PlanData* plan) {
+void choose(const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
   const Gemm& g = plan->gemm().problem;
   const auto add = [&](const Variant* variant) {
     if (variant == nullptr) return;
@@ -127,12 +127,7 @@ void choose(const cuda::Device& device, PlanData* plan) {
     if (g.batch > 1) add_choice({variant, needs | Condition::one_matrix, GemmGpuCut{}}, plan);
     add_choice({variant, needs, GemmGpuCut{}}, plan);
   };
-  const auto of_sm80 = [&](VariantKind kind) {
-    const GpuWish wish{.d = 0,
-                       .concerns = [kind](const Variant& v) { return v.kind == kind; },
-                       .why_not = [](const Variant&) { return std::string(); }};
-    return other_gpu_variant(Backend::sm80, device, wish, *plan);
-  };
+  const auto of_sm80 = [&](VariantKind kind) { return other_of_sm80(kind, device, wish, *plan); };
   add(plan->variant);
   if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::plain));  // there is none of 8 bits
   if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
@@ -261,7 +256,7 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
                            return why_another_tile(find(all, listed), best, device);
                          }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  choose(device, plan);
+  choose(device, wish, plan);
   return decide_cuts(device, all, plan);
 }
 

@@ -111,4 +111,10 @@ const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, co
   return first_that_fits(backend, device, wish, plan, &unsaid);
 }
 
+const Variant* other_of_sm80(VariantKind kind, const cuda::Device& device, const GpuWish& wish, const PlanData& plan) {
+  const GpuWish of_kind{
+      .d = wish.d, .concerns = [kind](const Variant& v) { return v.kind == kind; }, .why_not = wish.why_not};
+  return other_gpu_variant(Backend::sm80, device, of_kind, plan);
+}
+
 }  // namespace falchion

@@ -32,10 +32,19 @@ Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWi
 /// cannot move.
 const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
                                  const PlanData& plan);
+/// The same of sm80's variants of a kind, whether or not another tile is better for the problem.
+const Variant* other_of_sm80(VariantKind kind, const cuda::Device& device, const GpuWish& wish, const PlanData& plan);
 
 /// Adds a choice to the plan, after those with more conditions. Does nothing without a variant.
 inline void add_choice(const Choice& choice, PlanData* plan) {
   if (choice.variant != nullptr) plan->gpu.choices.push_back(choice);
+}
+
+/// The choices of an operation whose kind general takes any operands: the plan's variant, with its needs, then sm80's
+/// general one.
+inline void choose_or_general(Conditions needs, const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
+  add_choice({plan->variant, needs}, plan);
+  if (!needs.empty()) add_choice({other_of_sm80(VariantKind::general, device, wish, *plan), {}}, plan);
 }
 
 /// How many CTAs of a variant share an SM of the device: the intended number, or fewer, limited by shared memory.

@@ -85,7 +85,7 @@ std::string plan_backend(const Plan& plan) { return name(data_of(plan)->backend)
 
 std::string plan_level(const Plan& plan) {
   const Variant* variant = data_of(plan)->variant;
-  return variant != nullptr ? variant->level : "";
+  return variant != nullptr ? variant->name() : "";
 }
 
 bool on_gpu(const Plan& plan) { return is_gpu(data_of(plan)->backend); }

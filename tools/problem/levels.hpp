@@ -32,7 +32,7 @@ void require_here(Backend backend);
 /// are none.
 std::vector<Path> usable_gpu_paths(DType dtype, const char* operation = "attention_forward");
 
-/// What a plan chose: "cpu" and "amx"; the level is empty for ref.
+/// What a plan chose: "cpu" and "amx", "sm90" and "plain brief"; the level is empty for ref.
 std::string plan_backend(const Plan& plan);
 std::string plan_level(const Plan& plan);
 int plan_threads(const Plan& plan);
