@@ -122,6 +122,7 @@ TEST(CApiFlags, AreZeroOrOne) {
 #define FLAG_flag(key) {#key, &A::key},
 #define FLAG_tensor FLAG_flag
 #define FLAG_output FLAG_flag
+#define FLAG_packing FLAG_flag
 #define FALCHION_ANY_FIELD(kind, key, member, option, text) FLAG_##kind(key)
 #define FALCHION_LENGTHS(key, ...) FLAG_flag(key)
 #include "base/fields.def"
