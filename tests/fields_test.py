@@ -82,7 +82,7 @@ def faults(where):
         yield "rust/falchion-sys/src/lib.rs: the members of fal_attention are not those of the header, in its order"
 
 
-OTHER_OPERANDS = {"size", "cu_seqlens_q", "cu_seqlens_k", "rng", "origin"}
+OTHER_OPERANDS = {"size", "cu_seqlens_q", "cu_seqlens_k", "page_starts", "rng", "origin"}
 
 
 def operand_faults(planted=""):

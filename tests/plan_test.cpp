@@ -130,7 +130,7 @@ TEST(Explain, GoldenJson) {
           R"("band":{"left":-1,"right":0,"align":"bottom_right","offset":0},"score":{"scale":0.125,"softcap":0},)"
           R"("alibi":false,"bias":false,"mask":false,"dropout":0,"lse":true,"row_max":false,"probabilities":false,)"
           R"("any_order":false,"grads":"rounded","frozen":0,"zero_unused":false,"grad_lse":false,"grad_bias":false,)"
-          R"("grad_alibi":false,"packed":false,"used_q":false,"used_k":false,"first_k":false},)"
+          R"("grad_alibi":false,"packed":false,"cache":false,"page_size":0,"used_q":false,"used_k":false,"first_k":false},)"
           R"("work":{"flops":2149580800,"bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},)"
           R"("describe":"attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 )"
           R"(threads 2 splits 1 ws 800 kB",)"

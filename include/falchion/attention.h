@@ -55,7 +55,9 @@ typedef struct fal_attention {
   /* Only for FAL_BACKWARD; attention.hpp says more. any_order: faster, but the bits differ from run to run. grads:
    * FAL_GRADS_ROUNDED, ... frozen: 1 no grad_q, 2 no grad_k and grad_v, 3 none of the three. */
   uint8_t any_order, grads, zero_unused, grad_lse, grad_bias, grad_alibi, frozen;
-  uint8_t reserved2[7]; /* 0 */
+  uint8_t cache;        /* k and v are a KV cache: packed cuts q and o alone, and used_k is required */
+  uint8_t reserved2[6]; /* 0 */
+  int64_t page_size;    /* 0: a cache is (b, s_k, h_k, d); else (pages, page_size, h_k, d) with a page_table */
 } fal_attention;
 
 /* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
@@ -77,6 +79,8 @@ typedef struct fal_operands {
   fal_tensor grad_bias;              /* output: (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over */
   fal_tensor grad_alibi;             /* output: (b or 1, 1, h_q, 1) f32 */
   fal_origin origin;                 /* used with dropout, in both passes */
+  fal_tensor page_table;             /* input: (b, columns, 1, 1) FAL_I32, or (1, total, 1, 1) with page_starts */
+  const int32_t* page_starts;        /* (b + 1): columns [page_starts[i], page_starts[i + 1]) are sequence i's */
 } fal_operands;
 
 /* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
@@ -90,8 +94,8 @@ typedef struct fal_operands {
     {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0},   /* band */                              \
     0, 0, 0, 0,                                           /* scale, softcap, dropout, reserved */ \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
-    0, 0, 0, 0, 0, 0, 0,                                  /* any_order ... frozen */              \
-    {0}                                                   /* reserved2 */                         \
+    0, 0, 0, 0, 0, 0, 0, 0,                               /* any_order ... cache */               \
+    {0}, 0                                                /* reserved2, page_size */              \
   }
 /* clang-format on */
 FAL_API fal_attention fal_attention_init(void);

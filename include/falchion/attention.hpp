@@ -77,6 +77,14 @@ struct Attention {
   bool packed = false;  // q, o are (1, total_q, h, d) and k, v (1, total_k, h, d); cu_seqlens_q and _k cut them
   bool used_q = false, used_k = false;  // used lengths, one for each sequence
   bool first_k = false;                 // left padding: the keys of sequence i begin at its row first_k[i]
+  /// k and v are a KV cache, each sequence's at its full capacity: `packed` then cuts q and o alone, and used_k, which
+  /// is required, says how many keys each sequence has. Forward alone, without bias, mask, dropout, row_max and
+  /// probabilities.
+  bool cache = false;
+  /// 0: a cache is (b, s_k, h_k, d), key j in row j. Else it is (pages, page_size, h_k, d) in any order of strides, and
+  /// key j of sequence i lies in row j % page_size of page Operands::page_table[i][j / page_size]. s_k is the most keys
+  /// that a sequence may have.
+  std::int64_t page_size = 0;
   bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, with the shift of Band (bottom_right when unset)
   bool bias = false;   // s += bias[b, h, i, j], of type f32 or dtype; -inf masks the key
   bool mask = false;   // boolean; true means that the key may be seen
@@ -113,6 +121,10 @@ struct Operands {
   /// rows of k.
   const std::int32_t* first_k = nullptr;
   Rng rng{};  // with dropout
+  /// input of a cache with pages: (b, columns, 1, 1) i32, or (1, total, 1, 1) of which columns [page_starts[i],
+  /// page_starts[i + 1]) are sequence i's. Keys of a page below 0, or past the cache, are masked and not read.
+  Tensor page_table{};
+  const std::int32_t* page_starts = nullptr;  // (b + 1), or null
 
   Tensor grad_o{};                      // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
   Tensor grad_lse{};                    // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)

@@ -65,6 +65,7 @@ Operands to_operands(const fal_operands* from, Check* check) {
 #include "base/fields.def"
   out.cu_seqlens_q = x.cu_seqlens_q;
   out.cu_seqlens_k = x.cu_seqlens_k;
+  out.page_starts = x.page_starts;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, {x.origin.b, x.origin.h, x.origin.i, x.origin.j, x.origin.h_q}};
   check_reserved(static_cast<std::int64_t>(x.rng.reserved), check, "operands.rng.reserved");
   return out;

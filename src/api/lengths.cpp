@@ -7,9 +7,13 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
+#include "base/divide.hpp"
 #include "base/fields.hpp"
+#include "base/size.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/text.hpp"
+#include "policy/mask.hpp"
+#include "ref/query.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion {
@@ -62,9 +66,43 @@ void check_used(const char* name, const std::int32_t* values, const std::int32_t
   }
 }
 void check_used(const Attention& a, const Operands& x, const ReadLengths& read, Check* check) {
+  const std::int64_t rows_q = x.q.shape[1], rows_k = a.cache ? a.s_k : x.k.shape[1];
 #define FALCHION_LENGTHS(key, side, ...) \
-  check_used(#key, read.key, read.cu_##side, read.used_##side, a.b, x.side.shape[1], check);
+  check_used(#key, read.key, read.cu_##side, read.used_##side, a.b, rows_##side, check);
 #include "base/fields.def"
+}
+
+/// How many sequences the keys are of, where they say it.
+std::int64_t sequences_of_keys(const Attention& a, const Operands& x) {
+  if (a.page_size == 0) return a.packed && !a.cache ? a.b : x.k.shape[0];
+  return x.page_starts != nullptr ? a.b : x.page_table.shape[0];
+}
+
+/// The pages of all sequences, whose table and lengths the host can read. A page below 0 is one that was given back, so
+/// it is reported only where a query sees its keys.
+void check_pages(const Attention& a, const Operands& x, Check* check) {
+  const CachePages pages = pages_of(a, x);
+  for (std::int64_t i = 0; i <= a.b && x.page_starts != nullptr && check->ok(); ++i) {
+    const std::int64_t least = i == 0 ? 0 : x.page_starts[i - 1];
+    check->require(least <= x.page_starts[i] && x.page_starts[i] <= pages.columns, "page_starts[", i,
+                   "] = ", x.page_starts[i], ": it must be in [", least, ", ", pages.columns, "]");
+  }
+  for (std::int64_t b = 0; b < a.b && check->ok(); ++b) {
+    check->require(x.used_k[b] <= pages.room(b), "used_k[", b, "] = ", x.used_k[b], ": its pages hold ", pages.room(b),
+                   " keys");
+    const ref::Rows q = ref::queries_of(x, b), k = ref::keys_of(a, x, b);
+    const BandMask mask = BandMask::make(k.length, a.band.shift(q.length, k.length), a.band.left, a.band.right);
+    const Range seen = mask.visible(0, q.length);
+    const std::int64_t first = pages.first_column(b), columns = ceil_div(k.begin + k.length, a.page_size);
+    for (std::int64_t n = 0; n < columns && check->ok(); ++n) {
+      const std::int64_t row = x.page_starts == nullptr ? b : 0, column = first + n;
+      const std::int32_t page = pages.table[row * pages.stride_sequence + column * pages.stride_page];
+      const bool is_seen = q.length > 0 && !seen.empty() && (n + 1) * a.page_size > k.begin + seen.begin &&
+                           n * a.page_size < k.begin + seen.end;
+      check->require(page < pages.count && (page >= 0 || !is_seen), "page_table[", row, "][", column, "] = ", page,
+                     ": it must be in [0, ", pages.count, ")", is_seen ? ", since its keys are seen" : "");
+    }
+  }
 }
 
 /// The lengths where the host can read them; they may lie on the device.
@@ -83,6 +121,18 @@ class HostLengths {
     if (!copied) copied.why = text(name, ": ", copied.why);
     return copied;
   }
+  /// All from the first element of a tensor to its last; `data` is then where its index 0 lies.
+  Status read(const char* name, const Tensor& x) {
+    std::int64_t low = 0, high = 0;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      const std::int64_t last = x.shape[axis] > 1 ? (x.shape[axis] - 1) * x.stride[axis] : 0;
+      (last < 0 ? low : high) += last;
+    }
+    if (is_empty(x)) return {};
+    Status status = read(name, static_cast<const std::int32_t*>(x.data) + low, high - low + 1);
+    data_ -= low;
+    return status;
+  }
   const std::int32_t* data() const { return data_; }
 
  private:
@@ -94,14 +144,14 @@ class HostLengths {
 
 Status check_lengths_of_host(const Attention& a, const Operands& x) {
   if (!has_lengths(a)) return {};
-  if (!a.packed && x.k.shape[0] != a.b) return {};  // then b may be more than there are lengths
+  if (sequences_of_keys(a, x) != a.b) return {};  // then b may be more than there are lengths
   const auto read = [](const std::int32_t* data) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(data) % alignof(std::int32_t) == 0;
     return aligned && cuda::host_can_use(cuda::place_of(data)) ? data : nullptr;
   };
-  const auto read_cu = [&](const std::int32_t* cu) { return a.packed ? read(cu) : nullptr; };
+  const auto read_cu = [&](const std::int32_t* cu, bool packed) { return packed ? read(cu) : nullptr; };
   Check check;
-  ReadLengths lengths{read_cu(x.cu_seqlens_q), read_cu(x.cu_seqlens_k)};
+  ReadLengths lengths{read_cu(x.cu_seqlens_q, a.packed), read_cu(x.cu_seqlens_k, a.packed && !a.cache)};
 #define FALCHION_LENGTHS(key, ...) lengths.key = read(x.key);
 #include "base/fields.def"
   check_used(a, x, lengths, &check);
@@ -112,9 +162,12 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   const Pass pass = pass_of(x);
   if (Status status = validate_problem(a, pass); !status) return status;
   if (Status status = validate_operands(a, pass, x); !status) return status;
-  HostLengths cu_q, cu_k;
+  HostLengths cu_q, cu_k, table, starts;
+  const bool packed_k = a.packed && !a.cache;
   if (Status status = cu_q.read("cu_seqlens_q", a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
-  if (Status status = cu_k.read("cu_seqlens_k", a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
+  if (Status status = cu_k.read("cu_seqlens_k", packed_k ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
+  if (Status status = table.read("page_table", a.page_size > 0 ? x.page_table : Tensor{}); !status) return status;
+  if (Status status = starts.read("page_starts", x.page_starts, a.b + 1); !status) return status;
 #define FALCHION_LENGTHS(key, ...) \
   HostLengths key;                 \
   if (Status status = key.read(#key, a.key ? x.key : nullptr, a.b); !status) return status;
@@ -123,6 +176,8 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   if (a.packed) {
     check_cu_seqlens("cu_seqlens_q", cu_q.data(), a.b, x.q.shape[1], &check);
     check_longest("cu_seqlens_q", cu_q.data(), a.b, "s_q", a.s_q, &check);
+  }
+  if (packed_k) {
     check_cu_seqlens("cu_seqlens_k", cu_k.data(), a.b, x.k.shape[1], &check);
     check_longest("cu_seqlens_k", cu_k.data(), a.b, "s_k", a.s_k, &check);
   }
@@ -130,6 +185,14 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
 #define FALCHION_LENGTHS(key, ...) lengths.key = key.data();
 #include "base/fields.def"
   check_used(a, x, lengths, &check);
+  if (a.page_size == 0 || !check.ok()) return check.take();
+  Operands on_host = x;
+  on_host.cu_seqlens_q = cu_q.data();
+#define FALCHION_LENGTHS(key, ...) on_host.key = key.data();
+#include "base/fields.def"
+  on_host.page_table.data = const_cast<std::int32_t*>(table.data());
+  on_host.page_starts = starts.data();
+  check_pages(a, on_host, &check);
   return check.take();
 } catch (...) { return caught(); }
 

@@ -1,6 +1,7 @@
 // src/api/one_call.cpp: the one-call forms: sizes and flags from the tensors, the rest from the options.
 #include "api/one_call.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -39,11 +40,12 @@ bool has_b(const char* lengths, std::int64_t b, Check* check) {
 /// Completes a packed problem once b and the arrays are known to be set.
 Status complete_packed(const Operands& x, Pass pass, Attention* a) {
   Check check;
+  if (a->cache && a->b == 0 && x.page_starts == nullptr) a->b = (a->page_size > 0 ? x.page_table : x.k).shape[0];
   if (!has_b("cu_seqlens_q", a->b, &check)) return check.take();
   if (Status status = validate_problem(*a, pass); !status) return status;
   if (Status status = validate_operands(*a, pass, x); !status) return status;
   look_at_lengths("cu_seqlens_q", x.cu_seqlens_q, a->b, x.q.shape[1], &a->s_q, &check);
-  look_at_lengths("cu_seqlens_k", x.cu_seqlens_k, a->b, x.k.shape[1], &a->s_k, &check);
+  if (!a->cache) look_at_lengths("cu_seqlens_k", x.cu_seqlens_k, a->b, x.k.shape[1], &a->s_k, &check);
   return check.take();
 }
 Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
@@ -68,6 +70,23 @@ void add_given(const auto& x, Pass pass, Attention* a) {
 #include "base/fields.def"
 }
 
+/// The extent of two merged axes. An invalid extent is kept, for validation to report.
+std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
+  for (const std::int64_t extent : {outer, inner})
+    if (extent < 0 || extent > kMaxSequence) return extent;
+  return outer * inner;
+}
+
+/// A table says that k and v are a cache with pages, whose keys each sequence has as many of as the options say, or as
+/// the table has room for.
+void set_cache(const Operands& x, std::int64_t s_k, Attention* a) {
+  a->cache = true;
+  a->s_k = x.k.shape[1];
+  if (!is_given(x.page_table)) return;
+  a->page_size = x.k.shape[1];
+  a->s_k = s_k > 0 ? s_k : std::min(product_of(x.page_table.shape[1], a->page_size), kMaxSequence);
+}
+
 /// Sizes and types are those of the tensors. An operand is wanted where it is given, and where the options ask for it:
 /// the tensor of an empty problem may be one of zeroes.
 Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
@@ -82,6 +101,7 @@ Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
     a.s_q = x.q.shape[1];
     a.s_k = x.k.shape[1];
   }
+  if (a.cache || is_given(x.page_table)) set_cache(x, options.s_k, &a);
   a.h_q = x.q.shape[2];
   a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3];
@@ -114,13 +134,6 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   a.initial_state |= is_given(x.initial_state);
   a.final_state |= is_given(pass == Pass::forward ? x.final_state : x.grad_final_state);
   return with_plain_dtypes(a);
-}
-
-/// The extent of two merged axes. An invalid extent is kept, for validation to report.
-std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
-  for (const std::int64_t extent : {outer, inner})
-    if (extent < 0 || extent > kMaxSequence) return extent;
-  return outer * inner;
 }
 
 Gemm problem_of(const GemmOperands& x, Pass, const Gemm& options) {

@@ -66,7 +66,7 @@ class OperandList {
   std::size_t array_count_ = 0;
 };
 
-/// The shape of an operand of attention. Packed rows are as many as those of q and k in x.
+/// The shape of an operand of attention. Packed rows are as many as those of q and k in x, pages as many as those of k.
 Shape shape_of(const Attention& problem, const Operands& x, const OperandField& of);
 
 /// Those of the pass; the tensors of the other one are not looked at. Of a tensor's shape only what the problem leaves

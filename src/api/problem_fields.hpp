@@ -83,6 +83,7 @@ void attention_fields(Any& p, const F& f) {
   if (forward) field(#key, p.attention.member);
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
   if (!forward) field(#key, p.attention.member);
+#define FALCHION_CACHE_FIELD FALCHION_FORWARD_FIELD
 #define FALCHION_LENGTHS(key, side, usual, has, option, text) \
   f(#has, p.attention.key);                                   \
   f(#key, p.key);

@@ -49,7 +49,7 @@ Status check_totals(const PlanData& plan, const Operands& x, const Choice* taken
 /// plan could not hold them, and keys are never dropped. (Kernels clamp what else is wrong.)
 Status check_lengths(const PlanData& plan, const Operands& x) {
   const Attention& a = plan.attention().problem;
-  if (!a.packed || a.b == 0 || x.cu_seqlens_k[a.b] <= a.b * a.s_k) return {};
+  if (!a.packed || a.cache || a.b == 0 || x.cu_seqlens_k[a.b] <= a.b * a.s_k) return {};
   return {Code::invalid, text("cu_seqlens_k[", a.b, "] = ", x.cu_seqlens_k[a.b], " is over b * s_k = ", a.b * a.s_k,
                               ": s_k is the longest length allowed")};
 }

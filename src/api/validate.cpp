@@ -56,6 +56,26 @@ void check_score(const Attention& a, Check* check) {
   check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it must be in [0, 1]");
 }
 
+/// What a cache is not built with is refused by its name.
+void check_cache(const Attention& a, Pass pass, Check* check) {
+  check->require(a.page_size >= 0 && a.page_size <= kMaxSequence, "page_size = ", a.page_size,
+                 ": it must be 0 (a cache without pages) or more, up to ", kMaxSequence);
+  check->require(a.page_size == 0 || a.cache, "page_size = ", a.page_size,
+                 " without cache: pages are those of a cache");
+  if (!a.cache) return;
+  check->require(a.used_k, "cache without used_k: a cache has its full capacity, and used_k says how many keys count");
+  check->supported(pass == Pass::forward,
+                   "cache in the backward pass is not built; nearest: unpacked keys with used_k");
+  const auto without = [&](bool asked, const char* name) {
+    check->supported(!asked, name, " with a cache is not built; nearest: unpacked keys with used_k and no cache");
+  };
+  without(a.bias, "bias");
+  without(a.mask, "mask");
+  without(a.dropout > 0, "dropout");
+  without(a.row_max, "row_max");
+  without(a.probabilities, "probabilities");
+}
+
 }  // namespace
 
 void check_backward(const Attention& a, Check* check) {
@@ -75,6 +95,7 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_band(a.band, &check);
   check_score(a, &check);
   check.require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
+  check_cache(a, pass, &check);
   if (pass == Pass::backward) check_backward(a, &check);
   check.require(pass == Pass::backward || !(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");

@@ -16,6 +16,7 @@ DType type_of(const Attention& a, const OperandField& of, const Tensor& x) {
     case OperandField::f32_or_same: return x.dtype == DType::f32 ? DType::f32 : a.dtype;
     case OperandField::boolean: return DType::boolean;
     case OperandField::gradient: return a.grads == Grads::rounded ? a.dtype : DType::f32;
+    case OperandField::i32: return DType::i32;
   }
   return DType::f32;
 }
@@ -24,7 +25,10 @@ DType type_of(const Attention& a, const OperandField& of, const Tensor& x) {
 Operand described(const Attention& a, Pass pass, const Operands& x, const OperandField& of, const Tensor& tensor) {
   Operand out{.name = of.name, .flag = of.flag, .x = &tensor, .dtype = type_of(a, of, tensor)};
   out.shape = shape_of(a, x, of);
-  if (a.packed && (&tensor == &x.q || &tensor == &x.k)) out.shape[1] = kAnyExtent;  // they say how many rows there are
+  const bool packed_k = a.packed && !a.cache;
+  if ((a.packed && &tensor == &x.q) || (packed_k && &tensor == &x.k)) out.shape[1] = kAnyExtent;  // how many rows
+  if (a.page_size > 0 && &tensor == &x.k) out.shape[0] = kAnyExtent;                              // how many pages
+  if (of.shape == OperandField::page_table) out.shape[1] = kAnyExtent;
   if (of.shape == OperandField::head_numbers && tensor.shape[0] == 1) out.shape[0] = 1;
   out.output = of.in(pass) == OperandField::writes;
   out.broadcast = of.shape == OperandField::scores ? 4 : 0;
@@ -38,9 +42,16 @@ void add_arrays(const Attention& a, const Operands& x, OperandList* list) {
     list->add({.name = name, .flag = flag, .wanted = wanted, .data = data, .length = n, .element = sizeof *data});
   };
   lengths("cu_seqlens_q", "packed", a.packed, x.cu_seqlens_q, a.b + 1);
-  lengths("cu_seqlens_k", "packed", a.packed, x.cu_seqlens_k, a.b + 1);
+  lengths("cu_seqlens_k", a.cache ? "packed without cache" : "packed", a.packed && !a.cache, x.cu_seqlens_k, a.b + 1);
 #define FALCHION_LENGTHS(key, ...) lengths(#key, #key, a.key, x.key, a.b);
 #include "base/fields.def"
+  list->add({.name = "page_starts",
+             .flag = "page_size",
+             .wanted = a.page_size > 0,
+             .required = a.page_size == 0,  // each sequence may have a row of the table instead
+             .data = x.page_starts,
+             .length = a.b + 1,
+             .element = sizeof *x.page_starts});
   list->add({.name = "rng.at",
              .flag = "dropout",
              .wanted = a.dropout > 0,
@@ -70,18 +81,21 @@ void check_origin(const Attention& a, const Rng::Origin& origin, Check* check) {
 }  // namespace
 
 Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
-  const std::int64_t b = a.packed ? 1 : a.b;
-  const std::int64_t rows_q = a.packed ? x.q.shape[1] : a.s_q, rows_k = a.packed ? x.k.shape[1] : a.s_k;
+  const bool packed_k = a.packed && !a.cache;
+  const std::int64_t b = a.packed ? 1 : a.b, b_k = a.page_size > 0 ? x.k.shape[0] : packed_k ? 1 : a.b;
+  const std::int64_t rows_q = a.packed ? x.q.shape[1] : a.s_q;
+  const std::int64_t rows_k = a.page_size > 0 ? a.page_size : packed_k ? x.k.shape[1] : a.s_k;
   switch (of.shape) {
     case OperandField::q: return {b, rows_q, a.h_q, a.d_qk};
-    case OperandField::k: return {b, rows_k, a.h_k, a.d_qk};
-    case OperandField::v: return {b, rows_k, a.h_k, a.d_v};
+    case OperandField::k: return {b_k, rows_k, a.h_k, a.d_qk};
+    case OperandField::v: return {b_k, rows_k, a.h_k, a.d_v};
     case OperandField::o:
     case OperandField::loose_o: return {b, rows_q, a.h_q, a.d_v};
     case OperandField::row_numbers: return {b, a.h_q, rows_q, 1};
     case OperandField::pairs:
     case OperandField::scores: return {a.b, a.h_q, a.s_q, a.s_k};
     case OperandField::head_numbers: return {a.b, 1, a.h_q, 1};
+    case OperandField::page_table: return {x.page_starts != nullptr ? 1 : a.b, x.page_table.shape[1], 1, 1};
   }
   return {};
 }
@@ -111,7 +125,7 @@ Status validate_operands(const Attention& a, const Operands& x, const OperandLis
   check_operands(list, &check);
   if (a.dropout > 0 && x.rng.origin != Rng::Origin{}) check_origin(a, x.rng.origin, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
-  check_rows_without_sequence("k", a.packed, a.b, x.k.shape[1], &check);
+  check_rows_without_sequence("k", a.packed && !a.cache, a.b, x.k.shape[1], &check);
   check_overlaps(list, &check);
   return check.take();
 }

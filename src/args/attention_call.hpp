@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "args/view.hpp"
+#include "policy/cache.hpp"
 #include "policy/dropout.hpp"
 
 namespace falchion {
@@ -30,7 +31,19 @@ struct AttentionCall {
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* rng_at = nullptr;  // null, or two numbers that are added to seed and offset
   DropoutOrigin origin;
+  bool cache = false;  // k and v are a cache: `packed` is of q and o alone
+  CachePages pages{};  // of a cache
 };
+
+/// Are k and v rows of all sequences, one behind the other?
+FALCHION_HD bool has_packed_keys(const AttentionCall& a) { return a.packed && !a.cache; }
+
+/// The most keys that sequence b of a cache may have.
+FALCHION_HD std::int64_t room_of_cache(const AttentionCall& a, std::int64_t b) {
+  if (a.pages.size == 0) return a.s_k;
+  const std::int64_t room = a.pages.room(b);
+  return room < a.s_k ? room : a.s_k;
+}
 
 /// Query i of a sequence of these lengths is at key i + shift.
 FALCHION_HD std::int64_t shift_of(const AttentionCall& a, std::int64_t q_length, std::int64_t k_length) {

@@ -29,6 +29,8 @@ void each_field(A&& a, const F& f) {
   f(Field{FieldKind::kind, #key, #member, option, text, true, false}, a.member);
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
   f(Field{FieldKind::kind, #key, #member, option, text, false, true}, a.member);
+#define FALCHION_CACHE_FIELD(kind, key, member, option, text) \
+  f(Field{FieldKind::kind, #key, #member, option, text, true, false}, a.member);
 #define FALCHION_LENGTHS(key, side, usual, has, option, text) \
   f(Field{FieldKind::lengths, #key, #key, option, text, true, true}, a.key);
 #include "base/fields.def"
@@ -54,10 +56,10 @@ struct OperandField {
   enum Use : std::uint8_t { neither, reads, writes };
   /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. loose_o: as o, with any strides. row_numbers: (b,
   /// h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent may be 1 instead. head_numbers: (b or 1, 1,
-  /// h, 1).
-  enum Shape : std::uint8_t { q, k, v, o, loose_o, row_numbers, pairs, scores, head_numbers };
+  /// h, 1). page_table: (b or 1, columns, 1, 1).
+  enum Shape : std::uint8_t { q, k, v, o, loose_o, row_numbers, pairs, scores, head_numbers, page_table };
   /// same: as q. gradient: as Attention::grads says.
-  enum Type : std::uint8_t { same, f32, f32_or_same, boolean, gradient };
+  enum Type : std::uint8_t { same, f32, f32_or_same, boolean, gradient, i32 };
 
   const char *name, *flag;  // flag: what asks for it, "Attention::lse"
   Use forward, backward;

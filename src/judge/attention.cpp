@@ -71,10 +71,15 @@ bool masked_v_may_reach(const Attention& a, const Operands& x, const std::array<
   if (a.band.left < 0 && a.band.right < 0 && !a.mask && !a.bias && a.dropout == 0) return false;
   for (std::int64_t b = 0; b < a.b; ++b) {
     const ref::Rows q = ref::queries_of(x, b);
-    const ref::Rows k = ref::keys_of(x, b);
+    const ref::Rows k = ref::keys_of(a, x, b);
     if (q.batch != batch || row < q.begin || row >= q.begin + q.length) continue;
-    for (std::int64_t j = k.begin; j < k.begin + k.length; ++j)
-      if (!std::isfinite(ref::load(x.v, ref::at(x.v, k.batch, j, head / (a.h_q / a.h_k), column)))) return true;
+    const KeyRows keys = KeyRows::of(pages_of(a, x), b, k.batch, k.begin);
+    for (std::int64_t j = 0; j < k.length; ++j) {
+      const KeyPlace at_key = keys.at(j);
+      if (!at_key.exists()) continue;
+      const std::int64_t offset = ref::at(x.v, at_key.batch, at_key.row, head / (a.h_q / a.h_k), column);
+      if (!std::isfinite(ref::load(x.v, offset))) return true;
+    }
   }
   return false;
 }
@@ -144,7 +149,7 @@ class RoundedScores {
  private:
   /// How far the key in column at[3] is from the diagonal.
   static double distance(const Attention& a, const Operands& x, const Index& at) {
-    const ref::Rows q = ref::queries_of(x, at[0]), k = ref::keys_of(x, at[0]);
+    const ref::Rows q = ref::queries_of(x, at[0]), k = ref::keys_of(a, x, at[0]);
     return static_cast<double>(at[2] + a.band.shift(q.length, k.length) - (at[3] - k.first));
   }
   static std::int64_t in(const Tensor& x, Index at) {

@@ -120,7 +120,7 @@ GradientReference::GradientReference(const Attention& problem, const Operands& x
     : problem_(problem),
       inputs_(x),
       rows_(rows_of_sequences(problem, x.q, [&](auto b) { return ref::queries_of(x, b); })),
-      keys_(rows_of_sequences(problem, x.k, [&](auto b) { return ref::keys_of(x, b); })) {
+      keys_(rows_of_sequences(problem, x.k, [&](auto b) { return ref::keys_of(problem, x, b); })) {
   if (problem.grads == Grads::accumulate) {
     before_ = Outputs(problem, x);
     for (std::size_t i = 0; i < kGradients; ++i) {

@@ -23,6 +23,10 @@ namespace {
 /// f32 in two f16 parts, which a separate kernel writes to the workspace. So the operands may have any layout.
 bool is_halves(const Variant& listed) { return listed.kind == VariantKind::halves; }
 
+bool is_for_pages(const Variant& listed) {
+  return listed.kind == VariantKind::pages || listed.kind == VariantKind::pages_general;
+}
+
 /// Query rows for each K/V head. The hint s_q of a packed problem is the length of its sequences; without a hint (0)
 /// there are assumed to be many.
 std::int64_t rows_a_head(const Attention& a) {
@@ -78,6 +82,7 @@ std::string why_not_halves(const Attention& a, bool named) {
 std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
+  if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   return is_halves(listed) ? why_not_halves(a, named) : "";
@@ -166,7 +171,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 /// The conditions of a variant on a run's operands. The workspace of kind halves limits the packed rows.
 Conditions needs_of(const Variant& variant, const Attention& a) {
   if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
-  if (variant.kind == VariantKind::general) return {};
+  if (variant.kind == VariantKind::general || variant.kind == VariantKind::pages_general) return {};
   return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
 
@@ -217,7 +222,8 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
-  choose_or_general(needs_of(*plan->variant, a), device, wish, plan);
+  choose_or_general(needs_of(*plan->variant, a), device, wish, plan,
+                    a.page_size > 0 ? VariantKind::pages_general : VariantKind::general);
   return decide_grid(device, plan);
 }
 

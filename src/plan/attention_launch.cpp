@@ -6,6 +6,7 @@
 #include "plan/attention.hpp"
 #include "plan/constants.hpp"
 #include "plan/launch.hpp"
+#include "ref/cache_pages.hpp"
 #include "ref/dropout_origin.hpp"
 
 namespace falchion {
@@ -15,10 +16,13 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ca
   call->bias_f32 = x.bias.dtype == DType::f32;
   if (problem.packed) {
     call->cu_q = x.cu_seqlens_q;
-    call->cu_k = x.cu_seqlens_k;
     call->total_q = x.q.shape[1];
+  }
+  if (problem.packed && !problem.cache) {
+    call->cu_k = x.cu_seqlens_k;
     call->total_k = std::min(x.k.shape[1], call->total_k);  // no more than the workspace holds
   }
+  call->pages = pages_of(problem, x);
   call->seed = x.rng.seed;
   call->offset = x.rng.offset;
   call->rng_at = problem.dropout > 0 ? x.rng.at : nullptr;
@@ -36,6 +40,7 @@ void set_rest(const Attention& problem, const Operands* operands, AttentionCall*
   call->right = problem.band.right;
   call->bottom_right = problem.band.align != Align::top_left && problem.band.align != Align::at;
   call->diagonal = problem.band.offset;
+  call->pages.size = problem.page_size;
   if (operands != nullptr) set_operands(problem, *operands, call);
 }
 
@@ -79,7 +84,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   const Attention& problem = attention.problem;
   gpu::AttentionArgs args;
   set_call<AttentionCall>(problem, Pass::forward, &operands, &args);
-  if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
+  if (problem.packed && !problem.cache) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = attention.group;
   args.walkers = attention.walkers;
   args.splits = attention.splits;

@@ -57,6 +57,7 @@ std::string with_text(const Attention& a, Pass pass) {
       if (of_one_pass && field.in(pass)) also(x, field.key);
     }
   });
+  also(a.page_size > 0, text("pages of ", a.page_size, " keys"));
   if (pass == Pass::forward) return with;
   also(a.grads == Grads::f32, "gradients in f32");
   also(a.grads == Grads::accumulate, "gradients added to what is there");

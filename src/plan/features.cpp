@@ -54,9 +54,13 @@ std::string words(Feature x, const LinearAttention& a) {
 }
 
 /// Which kinds of the variant's operation and type have the feature: "a score variant of sm90 or a general one"; all of
-/// one back end: "a variant of sm80".
-std::string holders_of(Feature x, const Variant& variant) {
-  const auto is_there = [&](const KindOfVariant& kind) { return kind.has(variant.dtype) && kind.op == variant.op; };
+/// one back end: "a variant of sm80". Kinds for pages are no answer to a problem without them, nor the others to one
+/// with them.
+std::string holders_of(Feature x, const Variant& variant, Features asked) {
+  const auto is_there = [&](const KindOfVariant& kind) {
+    return kind.has(variant.dtype) && kind.op == variant.op &&
+           kind.features.has(Feature::pages) == asked.has(Feature::pages);
+  };
   std::vector<const KindOfVariant*> all;
   for (const KindOfVariant& kind : kinds::kAll)
     if (kind.features.has(x) && is_there(kind)) all.push_back(&kind);
@@ -66,7 +70,7 @@ std::string holders_of(Feature x, const Variant& variant) {
   };
   const auto count = std::count_if(std::begin(kinds::kAll), std::end(kinds::kAll), of_its_backend);
   const bool no_other = all.back()->backend == all[0]->backend;  // kinds of a back end follow each other
-  if (no_other && count > 1 && count == static_cast<std::ptrdiff_t>(all.size()))
+  if (!asked.has(Feature::pages) && no_other && count > 1 && count == static_cast<std::ptrdiff_t>(all.size()))
     return text("a variant of ", name(all[0]->backend));
   std::string out;
   for (const KindOfVariant* kind : all) {
@@ -80,7 +84,7 @@ std::string holders_of(Feature x, const Variant& variant) {
 template <class Problem>
 std::string why_lacking_any(const Variant& variant, const Problem& problem, Features asked) {
   const Features lacks = asked - variant.features;
-  return lacks.empty() ? "" : text(words(lacks.first(), problem), " ", holders_of(lacks.first(), variant));
+  return lacks.empty() ? "" : text(words(lacks.first(), problem), " ", holders_of(lacks.first(), variant, asked));
 }
 
 }  // namespace

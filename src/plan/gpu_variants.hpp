@@ -40,11 +40,12 @@ inline void add_choice(const Choice& choice, PlanData* plan) {
   if (choice.variant != nullptr) plan->gpu.choices.push_back(choice);
 }
 
-/// The choices of an operation whose kind general takes any operands: the plan's variant, with its needs, then sm80's
+/// The choices of an operation whose kind `general` takes any operands: the plan's variant, with its needs, then sm80's
 /// general one.
-inline void choose_or_general(Conditions needs, const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
+inline void choose_or_general(Conditions needs, const cuda::Device& device, const GpuWish& wish, PlanData* plan,
+                              VariantKind general = VariantKind::general) {
   add_choice({plan->variant, needs}, plan);
-  if (!needs.empty()) add_choice({other_of_sm80(VariantKind::general, device, wish, *plan), {}}, plan);
+  if (!needs.empty()) add_choice({other_of_sm80(general, device, wish, *plan), {}}, plan);
 }
 
 /// How many CTAs of a variant share an SM of the device: the intended number, or fewer, limited by shared memory.

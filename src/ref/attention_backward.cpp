@@ -130,7 +130,7 @@ class Gradients {
   /// grad_k and grad_v of one K/V head, summed over the query heads that share it.
   void find_grad_kv(std::int64_t b, std::int64_t h_kv) const {
     const std::int64_t group = a.h_q / a.h_k;
-    const Rows keys = keys_of(x, b);
+    const Rows keys = keys_of(a, x, b);
     for (std::int64_t first = 0; first < keys.length; first += KeySums::kKeys) {
       const std::int64_t past = std::min(first + KeySums::kKeys, keys.length);
       KeySums sums;

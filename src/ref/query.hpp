@@ -2,14 +2,17 @@
 // backward pass share it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "policy/cache.hpp"
 #include "policy/dropout.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
 #include "ref/attention_forward.hpp"
+#include "ref/cache_pages.hpp"
 #include "ref/dropout_origin.hpp"
 #include "ref/elements.hpp"
 
@@ -30,9 +33,10 @@ inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
 /// The queries of sequence b.
 inline Rows queries_of(const Operands& x, std::int64_t b) { return rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]); }
 
-/// The keys of sequence b.
-inline Rows keys_of(const Operands& x, std::int64_t b) {
-  return rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
+/// The keys of sequence b. In a cache with pages `begin` counts keys, not rows of k.
+inline Rows keys_of(const Attention& a, const Operands& x, std::int64_t b) {
+  if (a.page_size == 0) return rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
+  return rows_of(b, nullptr, x.used_k, std::min(a.s_k, pages_of(a, x).room(b)), x.first_k);
 }
 
 /// One query row with all inputs of its scores.
@@ -45,6 +49,7 @@ struct Query {
   DropoutMask dropout;
   std::int64_t b, h;
   Rows q_rows, k_rows;
+  KeyRows keys;
   std::int64_t i = 0;
   Rounding rounding = {};
   Real q[kMaxHeadDim] = {};
@@ -53,7 +58,7 @@ struct Query {
     const float scale =
         a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     const Rows q_rows = queries_of(x, b);
-    const Rows k_rows = keys_of(x, b);
+    const Rows k_rows = keys_of(a, x, b);
     const std::int64_t shift = a.band.shift(q_rows.length, k_rows.length);
     return {.a = a,
             .x = x,
@@ -64,6 +69,7 @@ struct Query {
             .h = h,
             .q_rows = q_rows,
             .k_rows = k_rows,
+            .keys = KeyRows::of(pages_of(a, x), b, k_rows.batch, k_rows.begin),
             .rounding = rounding};
   }
 
@@ -76,15 +82,20 @@ struct Query {
     for (std::int64_t d = 0; d < a.d_qk; ++d) q[d] = load(x.q, offset + at(x.q, 3, d));
   }
   bool sees(std::int64_t j) const {
-    if (!mask.keep(i, j)) return false;
+    if (!mask.keep(i, j) || !keys.at(j).exists()) return false;
     if (a.mask && static_cast<const unsigned char*>(x.mask.data)[at(x.mask, b, h, i, column(j))] == 0) return false;
     return !a.bias || load(x.bias, at(x.bias, b, h, i, column(j))) != -std::numeric_limits<float>::infinity();
+  }
+  /// Where key j begins in k or v.
+  std::int64_t key_offset(const Tensor& of, std::int64_t j) const {
+    const KeyPlace place = keys.at(j);
+    return at(of, place.batch, place.row, h_kv(), 0);
   }
   /// q_i . k_j
   Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3); }
   /// The dot product of a row of this query and row j of k or v. which: the number of its sign, if it is moved.
   Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
-    const std::int64_t offset = at(of, k_rows.batch, k_rows.begin + j, h_kv(), 0);
+    const std::int64_t offset = key_offset(of, j);
     Real sum = 0;
     double squares = 0;
     for (std::int64_t d = 0; d < n; ++d) {

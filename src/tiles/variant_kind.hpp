@@ -13,6 +13,8 @@ enum class VariantKind : std::uint8_t {
   // Attention.
   halves,
   once,
+  pages,
+  pages_general,
   score,
   wide,
   // Linear attention.

@@ -126,8 +126,9 @@ Operands Instance::operands() const {
   if (!problem.alibi) x.alibi = {};
   if (problem.packed) {
     x.cu_seqlens_q = cu_q.data();
-    x.cu_seqlens_k = cu_k.data();
+    if (!problem.cache) x.cu_seqlens_k = cu_k.data();
   }
+  if (!page_starts.empty()) x.page_starts = page_starts.data();
   x.rng = rng;
   return x;
 }

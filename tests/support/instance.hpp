@@ -99,7 +99,7 @@ struct Instance {
 #define FALCHION_OPERAND(name, ...) HostTensor name;
 #define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key;
 #include "base/fields.def"
-  std::vector<std::int32_t> cu_q, cu_k;
+  std::vector<std::int32_t> cu_q, cu_k, page_starts;
   Rng rng{0x123456789ABCDEFu, 0x100000002u, nullptr};
   /// run() sets this for tensor-core paths. There 0 x NaN may reach that column of the rows that share a tile with the
   /// key (docs/contract.md, "NaN or Inf in V of a masked key inside the valid length").

@@ -31,6 +31,7 @@ inline fal_operands to_c(const Operands& x) {
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
   const Rng::Origin& origin = x.rng.origin;
   out.origin = {origin.b, origin.h, origin.i, origin.j, origin.h_q};
+  out.page_starts = x.page_starts;
   return out;
 }
 inline fal_attention to_c(const Attention& x) {

@@ -70,7 +70,7 @@ template <class F>
 void for_each_array(const Attention& a, Operands* x, const F& f) {
   const auto b = static_cast<std::size_t>(a.b);
   if (a.dropout > 0 && x->rng.at != nullptr) f(&x->rng.at, 2 * sizeof(std::uint64_t));
-  for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k})
+  for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k, &x->page_starts})
     if (*lengths != nullptr) f(lengths, (b + 1) * sizeof(std::int32_t));
 #define FALCHION_LENGTHS(key, ...) \
   if (x->key != nullptr) f(&x->key, b * sizeof(std::int32_t));

@@ -91,7 +91,8 @@ structs! {
         band: fal_band, scale: f32, softcap: f32, dropout: f32, reserved: u32,
         packed: u8, used_q: u8, used_k: u8, first_k: u8, alibi: u8, bias: u8, mask: u8, lse: u8, row_max: u8,
         probabilities: u8, any_order: u8, grads: u8, zero_unused: u8, grad_lse: u8, grad_bias: u8, grad_alibi: u8,
-        frozen: u8, reserved2: [u8; 7],
+        frozen: u8,
+        cache: u8, reserved2: [u8; 6], page_size: i64,
     }
     fal_operands {
         size: usize, q: fal_tensor, k: fal_tensor, v: fal_tensor, o: fal_tensor,
@@ -101,6 +102,7 @@ structs! {
         first_k: *const i32, rng: fal_rng,
         grad_o: fal_tensor, grad_lse: fal_tensor, grad_q: fal_tensor, grad_k: fal_tensor, grad_v: fal_tensor,
         grad_bias: fal_tensor, grad_alibi: fal_tensor, origin: fal_origin,
+        page_table: fal_tensor, page_starts: *const i32,
     }
     fal_linear_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,

@@ -141,10 +141,10 @@ class BackwardWorker : public BackwardScores<T, Engine> {
   void store_keys(const BackwardItem& item) {
     const Sequence& s = item.sequence;
     for (int key = 0; key < block_.count; ++key) {
-      const std::int64_t row = s.k_begin + block_.key0 + key;
-      store_gradient<T>(a_, gradient_at<T>(a_, a_.grad_k, s.k_batch, row, item.hk), engine_.grad_k().row(key), a_.scale,
-                        a_.d_qk);
-      store_gradient<T>(a_, gradient_at<T>(a_, a_.grad_v, s.k_batch, row, item.hk), engine_.grad_v().row(key), 1,
+      const std::int64_t row = s.keys.begin + block_.key0 + key;
+      store_gradient<T>(a_, gradient_at<T>(a_, a_.grad_k, s.keys.batch, row, item.hk), engine_.grad_k().row(key),
+                        a_.scale, a_.d_qk);
+      store_gradient<T>(a_, gradient_at<T>(a_, a_.grad_v, s.keys.batch, row, item.hk), engine_.grad_v().row(key), 1,
                         a_.d_v);
     }
   }

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "cpu/attention_forward/items.hpp"
+#include "cpu/attention_forward/page_block.hpp"
 #include "cpu/attention_forward/segments.hpp"
 #include "cpu/attention_forward/store.hpp"
 #include "cpu/blocks/arena.hpp"
@@ -49,7 +50,8 @@ FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
 #endif
 }
 
-template <class T>
+/// kPages: K and V lie in the pages of a cache.
+template <class T, bool kPages>
 class DecodeWorker {
  public:
   using Bits = typename T::Bits;
@@ -66,6 +68,8 @@ class DecodeWorker {
     o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
     s_ = arena.take<float>(kDecodeRows * kDecodeKeys);
     dots_ = arena.take<float>(4 * kDecodeKeys);
+    if constexpr (kPages) now_ = arena.take<Pages>(1);
+    if constexpr (kPages) next_ = arena.take<Pages>(1);
   }
 
   /// All heads of the item go through the keys together. If the heads of a key are adjacent, memory is then read
@@ -75,8 +79,10 @@ class DecodeWorker {
     for (int h = 0; h < count_; ++h) start(item, h);
     const Range visible = heads_[0].tile.visible;
     const Range keys{max(item.keys.begin, visible.begin), min(item.keys.end, visible.end)};
+    if constexpr (kPages) next_->find(a_, item.sequence, keys.begin);
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
       const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
+      if constexpr (kPages) turn_pages(item.sequence, key0 + kDecodeKeys);
       for (int h = 0; h < count_; ++h) {
         select(h);
         scores(key0, count);
@@ -96,6 +102,7 @@ class DecodeWorker {
   }
 
  private:
+  using Pages = PageBlock<kDecodeKeys>;
   struct Head {
     TileRows tile;
     float m[kDecodeRows], l[kM];
@@ -122,6 +129,25 @@ class DecodeWorker {
     }
   }
 
+  void turn_pages(const Sequence& sequence, std::int64_t next_key) {
+    Pages* done = now_;
+    now_ = next_;
+    next_ = done;
+    next_->find(a_, sequence, next_key);
+  }
+  FALCHION_INLINE bool exists(std::int64_t key) const { return !kPages || now_->exists[key - now_->first] != 0; }
+  FALCHION_INLINE bool has_holes() const { return kPages && now_->has_holes; }
+  /// Row `key` of K and of V, of the block and the head that are computed now.
+  FALCHION_INLINE const Bits* row_of_k(std::int64_t key) const {
+    return kPages ? in_page(a_.k, key, &Pages::k) : tile_->template key_row<Bits>(a_.k, key);
+  }
+  FALCHION_INLINE const Bits* row_of_v(std::int64_t key) const {
+    return kPages ? in_page(a_.v, key, &Pages::v) : tile_->template key_row<Bits>(a_.v, key);
+  }
+  FALCHION_INLINE const Bits* in_page(const View& x, std::int64_t key, std::int64_t (Pages::*at)[kDecodeKeys]) const {
+    return static_cast<const Bits*>(x.data) + (now_->*at)[key - now_->first] + tile_->hk * x.stride[2];
+  }
+
   /// S (rows, keys) = Q K^T. All rows share each load of K.
   void scores(std::int64_t key0, int count) {
     for (int r = 0; r < tile_->count; r += 4) {
@@ -138,8 +164,12 @@ class DecodeWorker {
     const std::int64_t whole = a_.d_qk / kLanes * kLanes;
     const float* q = head_q_ + r0 * width_qk_;
     for (int key = 0; key < count; ++key) {
-      const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
       if (r0 == 0) fetch_ahead(key0, key);
+      if (!exists(key0 + key)) {
+        for (int r = 0; r < 4; ++r) dots_[key * 4 + r] = 0;
+        continue;
+      }
+      const Bits* k = row_of_k(key0 + key);
       Floats sum[kRows][2];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
@@ -166,7 +196,8 @@ class DecodeWorker {
       float* s = s_ + (r0 + r) * kDecodeKeys;
       for (int key = 0; key < count; ++key) s[key] = dots_[key * 4 + r];
       for (int key = 0; key < count && whole < a_.d_qk; ++key) {
-        const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
+        if (!exists(key0 + key)) continue;
+        const Bits* k = row_of_k(key0 + key);
         for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * T::to_float(k[i]);
       }
     }
@@ -181,8 +212,16 @@ class DecodeWorker {
     const std::int64_t row = side_by_side ? key0 + kDecodeKeys + i / count_ : key0 + key + kDecodeAhead;
     if (row >= tile_->sequence.k_len) return;
     const std::int64_t other = side_by_side ? i % count_ - head_ : 0;
-    const Bits* k = tile_->template key_row<Bits>(a_.k, row) + other * a_.k.stride[2];
-    const Bits* v = tile_->template key_row<Bits>(a_.v, row) + other * a_.v.stride[2];
+    const Bits *k, *v;
+    if constexpr (kPages) {
+      const std::int64_t at = row - next_->first;  // both are rows of the next block
+      if (next_->exists[at] == 0) return;
+      k = static_cast<const Bits*>(a_.k.data) + next_->k[at] + (tile_->hk + other) * a_.k.stride[2];
+      v = static_cast<const Bits*>(a_.v.data) + next_->v[at] + (tile_->hk + other) * a_.v.stride[2];
+    } else {
+      k = tile_->template key_row<Bits>(a_.k, row) + other * a_.k.stride[2];
+      v = tile_->template key_row<Bits>(a_.v, row) + other * a_.v.stride[2];
+    }
     constexpr std::int64_t kLine = 64 / sizeof(Bits);
     for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 2);
     for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 2);
@@ -191,8 +230,8 @@ class DecodeWorker {
   void score_and_mask(std::int64_t key0, int count) {
     const TileRows& t = *tile_;
     const std::int64_t shift = t.sequence.shift(a_);
-    const bool needs_asking =
-        key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr || a_.mask.data != nullptr;
+    const bool needs_asking = key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr ||
+                              a_.mask.data != nullptr || has_holes();
     for (int r = 0; r < t.count; ++r) {
       float* s = s_ + r * kDecodeKeys;
       const ScoreMod<float> score = score_of(a_, t, r);
@@ -257,7 +296,7 @@ class DecodeWorker {
   void values(std::int64_t key0, int count) {
     const TileRows& t = *tile_;
     const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
-                        a_.mask.data == nullptr && a_.dropout == 0;
+                        a_.mask.data == nullptr && a_.dropout == 0 && !has_holes();
     if (!shared) {
       for (int r = 0; r < t.count; ++r) {
         for (int key = 0; key < count; ++key) {
@@ -286,7 +325,7 @@ class DecodeWorker {
     for (; c < a_.d_v; ++c) {
       float sum[kRows] = {};
       for (int key = 0; key < count; ++key) {
-        const float v = T::to_float(tile_->key_row<Bits>(a_.v, key0 + key)[c]);
+        const float v = T::to_float(row_of_v(key0 + key)[c]);
         for (int r = 0; r < kRows; ++r) sum[r] += p[r * kDecodeKeys + key] * v;
       }
       for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
@@ -302,7 +341,7 @@ class DecodeWorker {
       for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
     }
     for (int key = 0; key < count; ++key) {
-      const Bits* v = tile_->key_row<Bits>(a_.v, key0 + key) + c;
+      const Bits* v = row_of_v(key0 + key) + c;
 #pragma GCC unroll 4
       for (int w = 0; w < kWide; ++w) {
         const Floats x = T::load(v + w * kLanes);
@@ -337,8 +376,9 @@ class DecodeWorker {
   DropoutMask dropout_;
   SegmentSums segments_;  // f32
   Head* heads_;
-  float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
-  int count_ = 0;               // heads of the item
+  float *q_, *o_, *s_, *dots_;              // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
+  Pages *now_ = nullptr, *next_ = nullptr;  // kPages: this block's keys and those of the next
+  int count_ = 0;                           // heads of the item
   // Set by select() for the current head:
   int head_ = 0;
   TileRows* tile_ = nullptr;

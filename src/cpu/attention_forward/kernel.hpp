@@ -105,6 +105,7 @@ class ForwardWorker {
       if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, kHiddenForward, S);
     }
     if (chunk.masked) keep_band(t, keys, kHiddenForward, S);
+    if (a_.pages.size > 0) hide_holes(t, keys, kHiddenForward, S);
   }
 
   FALCHION_INLINE void update(const Chunk& chunk) {
@@ -257,8 +258,10 @@ struct Forward {
   static Memory memory(const AttentionArgs& a) {
     Memory m = a.decode ? Memory{} : Engine::packed_memory(a);
     Arena arena(nullptr);
-    if (a.decode) {
-      DecodeWorker<T>(a, arena);
+    if (a.decode && a.pages.size > 0) {
+      DecodeWorker<T, true>(a, arena);
+    } else if (a.decode) {
+      DecodeWorker<T, false>(a, arena);
     } else {
       ForwardWorker<T, Engine>(a, arena);
     }
@@ -268,8 +271,10 @@ struct Forward {
   }
   static void run(const AttentionArgs& a) {
     if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
-    if (a.decode) {
-      run_items<DecodeWorker<T>, int>(a);
+    if (a.decode && a.pages.size > 0) {
+      run_items<DecodeWorker<T, true>, int>(a);
+    } else if (a.decode) {
+      run_items<DecodeWorker<T, false>, int>(a);
     } else {
       run_items<ForwardWorker<T, Engine>, typename Engine::Scope>(a);
     }

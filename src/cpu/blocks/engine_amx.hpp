@@ -173,6 +173,7 @@ class AmxEngine : public AmxBlocks<T> {
       for (int lane = 0; lane < t.count; ++lane) {
         if (bad_q[lane] == 0 && (bad_k == nullptr || bad_k[key] == 0)) continue;
         const Bits *q = t.row<const Bits>(a_.q, lane), *k = t.key_row<Bits>(a_.k, key0 + key);
+        if (k == nullptr) continue;  // hide_holes() follows
         float sum = 0;
         for (std::int64_t c = 0; c < a_.d_qk; ++c) sum += T::to_float(q[c]) * T::to_float(k[c]);
         S[(key - chunk.begin) * kM + lane] = sum;

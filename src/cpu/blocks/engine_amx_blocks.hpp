@@ -30,7 +30,7 @@ class AmxBlocks {
     return round_up(a.keys, 64) + 64;
   }
   static Memory packed_memory(const AttentionArgs& a) {
-    const std::int64_t blocks = (a.packed ? a.total_k / a.keys + a.b : a.b * ceil_div(a.s_k, a.keys)) * a.h_k;
+    const std::int64_t blocks = (has_packed_keys(a) ? a.total_k / a.keys + a.b : a.b * ceil_div(a.s_k, a.keys)) * a.h_k;
     Memory m;
     m.packed_k = static_cast<std::size_t>(blocks * k_bytes(a));
     m.packed_v = static_cast<std::size_t>(blocks * v_bytes(a));
@@ -38,7 +38,7 @@ class AmxBlocks {
   }
   static FALCHION_INLINE std::int64_t block_index(const AttentionArgs& a, const Sequence& s, std::int64_t b,
                                                   std::int64_t hk, std::int64_t block) {
-    const std::int64_t start = a.packed ? s.k_begin / a.keys + b : b * ceil_div(a.s_k, a.keys);
+    const std::int64_t start = has_packed_keys(a) ? s.keys.begin / a.keys + b : b * ceil_div(a.s_k, a.keys);
     return (start + block) * a.h_k + hk;
   }
   /// Whether whole blocks of K are read in place, which works because a tile load takes any stride. It saves half of
@@ -46,7 +46,7 @@ class AmxBlocks {
   /// not be far apart: at 2 KB from one to the next, 16 rows would share two of the 64 sets of L1.
   static FALCHION_INLINE bool k_in_place(const AttentionArgs& a) {
     const std::int64_t all = a.k.stride[0] | a.k.stride[1] | a.k.stride[2] | a.d_qk;
-    return kPartsT == 1 && all % 32 == 0 && a.k.stride[1] > 0 && a.k.stride[1] <= kNearRows &&
+    return kPartsT == 1 && a.pages.size == 0 && all % 32 == 0 && a.k.stride[1] > 0 && a.k.stride[1] <= kNearRows &&
            a.s_q * (a.h_q / a.h_k) <= kFewReads && reinterpret_cast<std::uintptr_t>(a.k.data) % 64 == 0;
   }
   /// Packs one block of one K/V head.
@@ -88,10 +88,10 @@ class AmxBlocks {
       std::byte* tile = out + key / 16 * kPartsT * slices * kTileBytes + key % 16 * 64;
       unsigned bad = 0;
       if (key + kAhead < valid) prefetch_row(rows.key_row<Bits>(a.k, key0 + key + kAhead), a.d_qk);
+      const Bits* row = key < valid ? rows.key_row<Bits>(a.k, key0 + key) : nullptr;
       for (std::int64_t slice = 0; slice < slices; ++slice) {
         __m256i low[kPartsT] = {}, high[kPartsT] = {};
-        if (key < valid)
-          bad |= load_pair(rows.key_row<Bits>(a.k, key0 + key) + slice * 32, a.d_qk - slice * 32, low, high);
+        if (row != nullptr) bad |= load_pair(row + slice * 32, a.d_qk - slice * 32, low, high);
         for (int p = 0; p < kPartsT; ++p)
           _mm512_store_si512(tile + (p * slices + slice) * kTileBytes, join(low[p], high[p]));
       }
@@ -110,8 +110,8 @@ class AmxBlocks {
     for (int slice = 0; slice < slices; ++slice) {
       for (int i = 0; i < 32; ++i) {
         const int key = slice * 32 + i;
-        const std::int64_t n = key0 + key < rows.sequence.k_len ? a.d_v : 0;
-        const Bits* row = n > 0 ? rows.key_row<Bits>(a.v, key0 + key) : nullptr;
+        const Bits* row = key0 + key < rows.sequence.k_len ? rows.key_row<Bits>(a.v, key0 + key) : nullptr;
+        const std::int64_t n = row != nullptr ? a.d_v : 0;
         if (key0 + key + kAhead < rows.sequence.k_len)
           prefetch_row(rows.key_row<Bits>(a.v, key0 + key + kAhead), a.d_v);
         unsigned bad = 0;
@@ -142,6 +142,7 @@ class AmxBlocks {
   /// How many rows ahead packing prefetches, since the hardware prefetcher does not follow strides of 2 KB.
   static constexpr int kAhead = 16;
   static FALCHION_INLINE void prefetch_row(const Bits* row, std::int64_t n) {
+    if (row == nullptr) return;
     for (std::int64_t c = 0; c < n; c += 64 / static_cast<std::int64_t>(sizeof(Bits)))
       _mm_prefetch(row + c, _MM_HINT_T0);
   }

@@ -113,8 +113,9 @@ class SimdEngine {
     const std::int64_t key0 = step.block * a_.keys;
     for (int key = 0; key < a_.keys; ++key) {
       float* out = k_ + key * d_qk_;
-      if (key0 + key < t.sequence.k_len) {
-        convert<T>(t.key_row<Bits>(a_.k, key0 + key), a_.d_qk, out);
+      const Bits* row = key0 + key < t.sequence.k_len ? t.key_row<Bits>(a_.k, key0 + key) : nullptr;
+      if (row != nullptr) {
+        convert<T>(row, a_.d_qk, out);
       } else {
         std::memset(out, 0, static_cast<std::size_t>(d_qk_) * sizeof(float));
       }
@@ -132,9 +133,10 @@ class SimdEngine {
       float* out = v_ + key * d_v_;
       std::memset(out + a_.d_v, 0, static_cast<std::size_t>(d_v_ - a_.d_v) * sizeof(float));
       spoiled_[key] = 0;
-      if (key0 + key >= t.sequence.k_len) {
+      const Bits* row = key0 + key < t.sequence.k_len ? t.key_row<Bits>(a_.v, key0 + key) : nullptr;
+      if (row == nullptr) {
         std::memset(out, 0, static_cast<std::size_t>(d_v_) * sizeof(float));
-      } else if (const float nan = convert<T>(t.key_row<Bits>(a_.v, key0 + key), a_.d_v, out); nan != 0) {
+      } else if (const float nan = convert<T>(row, a_.d_v, out); nan != 0) {
         spoiled_[key] = 1;
         any_spoiled_ = true;
         for (std::int64_t c = 0; c < a_.d_v; ++c) out[c] = spoiled(out[c]) ? 0 : out[c];

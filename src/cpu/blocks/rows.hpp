@@ -13,28 +13,31 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// they are invalid.
 struct Sequence {
   std::int64_t q_batch, q_begin, q_len;  // query i is element [q_batch][q_begin + i] of q and o
-  std::int64_t k_batch, k_begin, k_len;  // key j is element [k_batch][k_begin + j] of k and v
+  std::int64_t k_len;                    // of its keys
   std::int64_t k_first;                  // rows of k before key 0, where padding is on the left
+  KeyRows keys;                          // where they lie
 
   static FALCHION_INLINE Sequence of(const AttentionCall& a, std::int64_t b) {
-    Sequence s{b, 0, a.s_q, b, 0, a.s_k, 0};
+    Sequence s{b, 0, a.s_q, a.cache ? room_of_cache(a, b) : a.s_k, 0, {}};
+    std::int64_t k_batch = b, k_begin = 0;
     if (a.packed && a.cu_q != nullptr) {
       s.q_batch = 0;
       s.q_begin = min(max(a.cu_q[b], 0), a.total_q);
       s.q_len = min(max(a.cu_q[b + 1], s.q_begin), a.total_q) - s.q_begin;
     }
     if (a.packed && a.cu_k != nullptr) {
-      s.k_batch = 0;
-      s.k_begin = min(max(a.cu_k[b], 0), a.total_k);
-      s.k_len = min(max(a.cu_k[b + 1], s.k_begin), a.total_k) - s.k_begin;
+      k_batch = 0;
+      k_begin = min(max(a.cu_k[b], 0), a.total_k);
+      s.k_len = min(max(a.cu_k[b + 1], k_begin), a.total_k) - k_begin;
     }
     if (a.used_q != nullptr) s.q_len = min(s.q_len, max(a.used_q[b], 0));
     if (a.used_k != nullptr) s.k_len = min(s.k_len, max(a.used_k[b], 0));
     if (a.first_k != nullptr) {
       s.k_first = min(s.k_len, max(a.first_k[b], 0));
-      s.k_begin += s.k_first;
+      k_begin += s.k_first;
       s.k_len -= s.k_first;
     }
+    s.keys = KeyRows::of(a.pages, b, k_batch, k_begin);
     return s;
   }
   FALCHION_INLINE std::int64_t shift(const AttentionCall& a) const { return shift_of(a, q_len, k_len); }
@@ -92,11 +95,12 @@ struct TileRows {
     return static_cast<T*>(x.data) + b * x.stride[0] + head(lane) * x.stride[1] + query(lane) * x.stride[2] +
            sequence.k_first * x.stride[3];
   }
-  /// Row `key` of K or V (axes b, s, h, d).
+  /// Row `key` of K or V (axes b, s, h, d), or null where it lies in a page that is not there.
   template <class T>
   FALCHION_INLINE const T* key_row(const View& x, std::int64_t key) const {
-    return static_cast<const T*>(x.data) + sequence.k_batch * x.stride[0] + (sequence.k_begin + key) * x.stride[1] +
-           hk * x.stride[2];
+    const KeyPlace place = sequence.keys.at(key);
+    if (!place.exists()) return nullptr;
+    return static_cast<const T*>(x.data) + place.batch * x.stride[0] + place.row * x.stride[1] + hk * x.stride[2];
   }
 };
 

@@ -116,10 +116,19 @@ FALCHION_INLINE void keep_band(const TileRows& t, const KeySpan& keys, float hid
   }
 }
 
+/// S = -inf at keys in pages that are not there.
+FALCHION_INLINE void hide_holes(const TileRows& t, const KeySpan& keys, float hidden, float* S) {
+  const std::int64_t end = min(keys.stop, t.sequence.k_len - keys.key0);
+  for (std::int64_t key = keys.begin; key < end; ++key) {
+    if (t.sequence.keys.at(keys.key0 + key).exists()) continue;
+    for (int v = 0; v < kVecs; ++v) store(splat(hidden), S + (key - keys.begin) * kM + v * kLanes);
+  }
+}
+
 /// Whether lane i sees key j by the band, the mask and the bias together. Called in rare cases only.
 template <class T>
 FALCHION_INLINE bool sees(const AttentionCall& a, const TileRows& t, int i, std::int64_t j) {
-  if (j < t.begin[i] || j >= t.end[i]) return false;
+  if (j < t.begin[i] || j >= t.end[i] || !t.sequence.keys.at(j).exists()) return false;
   if (a.mask.data != nullptr && t.scores<const std::uint8_t>(a.mask, i)[j * a.mask.stride[3]] == 0) return false;
   return bias_of<T>(a, t, i, j) != -__builtin_inff();
 }

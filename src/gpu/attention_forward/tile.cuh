@@ -25,8 +25,11 @@ struct Divisors {
 FALCHION_DEVICE Rows rows_of_q(const AttentionCall& a, int b) {
   return Rows::of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
 }
+/// kPages: in a cache with pages, where `begin` counts keys and not rows of k.
+template <bool kPages = false>
 FALCHION_DEVICE Rows rows_of_k(const AttentionCall& a, int b) {
-  Rows rows = Rows::of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
+  Rows rows =
+      kPages ? Rows::of(b, nullptr, 0, room_of_cache(a, b), a.used_k) : Rows::of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
   if (a.first_k != nullptr) {
     rows.first = min(max(a.first_k[b], 0), rows.length);
     rows.begin += rows.first;
@@ -78,10 +81,10 @@ struct AttentionTile {
   /// Block x stands for (sequence, head, split, row tile). The row tile changes fastest, and the last rows come first:
   /// with a causal band they have the most keys, and the blocks that start last should be short. Neighbouring blocks
   /// share K and V in the L2.
-  template <int kRows, int kKeys>
+  template <int kRows, int kKeys, bool kPages = false>
   static FALCHION_DEVICE AttentionTile of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t = rows_of<kRows>(a, by, x);
-    t.look<kRows, kKeys>(a);
+    t.look<kRows, kKeys, kPages>(a);
     return t;
   }
   /// Works out the rows of the tile, but not yet its keys.
@@ -105,9 +108,9 @@ struct AttentionTile {
     return t;
   }
   /// Works out the keys that these rows see.
-  template <int kRows, int kKeys>
+  template <int kRows, int kKeys, bool kPages = false>
   FALCHION_DEVICE void look(const AttentionArgs& a) {
-    k = rows_of_k(a, b);
+    k = rows_of_k<kPages>(a, b);
     mask = BandMask::make(k.length, shift_of(a, q.length, k.length), a.left, a.right);
     const int last = min(row0 + kRows, rows) - 1;
     const int q0 = query(row0), q1 = query(last) + 1;

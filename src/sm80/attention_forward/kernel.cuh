@@ -13,6 +13,7 @@
 #include "sm80/attention_forward/config.hpp"
 #include "sm80/attention_forward/launch.cuh"
 #include "sm80/attention_forward/load.cuh"
+#include "sm80/attention_forward/load_pages.cuh"
 #include "sm80/attention_forward/products.cuh"
 #include "sm80/attention_forward/store.cuh"
 
@@ -22,11 +23,12 @@ using namespace gpu;
 
 /// The steps between the two products: S becomes scores, masked scores become -inf, and m is raised in rows with much
 /// larger scores.
-template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>
+template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output, class KeyLoader>
 FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
-                                    const Coordinates& cS, Output& rO, int key0) {
+                                    const Coordinates& cS, Output& rO, int key0, const KeyLoader& loader) {
   scores.apply(S, cS, key0);                                                                       // score.apply
   if (key0 < t.unmasked_begin || key0 + Config::kKeys > t.unmasked_end) scores.keep(S, cS, key0);  // mask.keep
+  if constexpr (Config::kPages) loader.hide_holes(key0 / Config::kKeys, S, cS);
   float top[Softmax::kSize], shrink[Softmax::kSize];
   if (softmax.outgrown(S, scores.unit, top)) {
     softmax.raise(top, scores.unit, shrink);
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
+  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys, Config::kPages>(a, by, static_cast<int>(blockIdx.x));
   if (t.row0 >= t.rows) return;
   const SharedTiles<Config> shared{reinterpret_cast<typename Config::Element*>(memory)};
   const auto sQ = shared.q();
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   // The last tile is loaded first, because only it can have fewer keys than a full tile. Its V is a separate cp.async
   // group, so that with one stage the first S need not wait for V.
-  const Loader<Config, Scores> loader(a, t);
+  std::conditional_t<Config::kPages, PageLoader<Config, Scores>, Loader<Config, Scores>> loader(a, t);
   const int last = t.end - 1;
   loader.load_q(sQ);
   if (last >= t.begin) loader.load_k(last, shared.k(last), loader.keys_from(last));
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
       cp_async_fence();
     }
     auto S = rows_columns(rS);  // (rows, columns) of this thread
-    score_and_mask<Config>(t, scores, softmax, S, cS, rO, n * kKeys);
+    score_and_mask<Config>(t, scores, softmax, S, cS, rO, n * kKeys, loader);
     update_and_multiply<Config>(mma, scores, softmax, rS, cS, rO, shared.v_transposed(n), n * kKeys);  // O += P V
     // This commits an empty group, so that the wait for all groups but the last is a wait for K of the next tile.
     if constexpr (kStages == 1) cp_async_fence();

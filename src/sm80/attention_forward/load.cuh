@@ -71,15 +71,15 @@ class Loader {
   }
   FALCHION_DEVICE int keys_from(int n) const { return t.k.length - n * Config::kKeys; }
 
- private:
+ protected:
   static constexpr int kPass = Config::kThreads / Config::kThreadsARow;  // rows that all threads copy at a time
 
   FALCHION_DEVICE const Element* own_chunk(const View& x) const {
     return static_cast<const Element*>(x.data) + t.k.batch * x.stride[0] + (t.k.begin + row) * x.stride[1] +
            t.h_kv * x.stride[2] + column;
   }
-  template <class Shared, class At>
-  FALCHION_DEVICE void load(Shared&& sX, int rows, int columns, At at) const {
+  template <class Shared, class ExistingRows, class At>
+  FALCHION_DEVICE void load(Shared&& sX, ExistingRows rows, int columns, At at) const {
     typename Config::GlobalCopy copy;
     if (Scores::kAligned || a.aligned) {
       load_rows<true>(copy, sX, rows, columns, at);

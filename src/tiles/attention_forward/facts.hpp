@@ -22,8 +22,10 @@ struct attention_forward {
   static constexpr sm80::Kind sm80_kind(VariantKind kind, VariantType type) {
     if (type == VariantType::f32) return sm80::Kind::f32;
     switch (kind) {
-      case VariantKind::plain: return sm80::Kind::plain;
-      case VariantKind::general: return sm80::Kind::general;
+      case VariantKind::plain:
+      case VariantKind::pages: return sm80::Kind::plain;
+      case VariantKind::general:
+      case VariantKind::pages_general: return sm80::Kind::general;
       default: return there_is_no_such_kind<sm80::Kind>();
     }
   }

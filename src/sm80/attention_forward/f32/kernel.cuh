@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
+  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys, Config::kPages>(a, by, static_cast<int>(blockIdx.x));
   if (t.row0 >= t.rows) return;
 
   float* const sQ = reinterpret_cast<float*>(memory);  // (M, D + 4)
@@ -132,6 +132,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     apply_scores<Config>(a, t, at, n * kKeys, rS, own_p + at.key);
     if (n * kKeys < t.unmasked_begin || (n + 1) * kKeys > t.unmasked_end)
       keep_band(a, t, rS, at, n * kKeys);  // mask.keep
+    if constexpr (Config::kPages) ring.hide_holes(n, rS, at);
     float shrink[Config::kOwnRows];
     if (softmax.raise(rS, shrink)) scale_rows(rO, shrink);
     softmax.update(rS);  // P = e^(S - m)
@@ -166,14 +167,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   store_exact<Config>(a, t, at, softmax, a.dropout > 0 ? dropout.keep_scale : 1.f, rO);
 }
 
-template <int kD>
-constexpr gpu::AttentionKernel attention_forward_f32() {
-  using Config = AttentionForwardF32Config<kD>;
+template <class Config>
+constexpr gpu::AttentionKernel attention_forward_f32_entry(int (*probabilities)(const AttentionArgs&,
+                                                                                void* stream) = nullptr) {
   return attention_kernel_of<Config>(
       [](const AttentionArgs& a, void* stream) {
         return launch_attention<attention_forward_exact<Config>, Config>(a, stream);
       },
-      launch_attention_probabilities<float, Config::kTerms>);
+      probabilities);
+}
+
+template <int kD>
+constexpr gpu::AttentionKernel attention_forward_f32() {
+  using Config = AttentionForwardF32Config<kD>;
+  return attention_forward_f32_entry<Config>(launch_attention_probabilities<float, Config::kTerms>);
 }
 
 }  // namespace falchion::sm80

@@ -1,0 +1,265 @@
+// tests/cache_api_test.cpp: what the API says of KV caches: what is refused and with which words, what validate_lengths
+// reports, what a plan takes on a GPU, the one-call form, and C.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/cache.hpp"
+#include "support/contract.hpp"
+#include "support/gpu_plan.hpp"
+#include "support/to_c.hpp"
+
+namespace falchion::testing {
+namespace {
+
+Instance cached(std::int64_t s_q = 5) {
+  return in_pages(make_instance(Case{"cache", 3, s_q, 100, 4, 2, 64, 64}.causal().used_k({0, 37, 100}), DType::bf16, 3),
+                  {16, 2});
+}
+
+TEST(CacheApi, WhatACacheHasNotIsRefusedByItsName) {
+  struct Row {
+    std::function<void(Attention&)> change;
+    Code code;
+    const char* why;
+  };
+  const Row all[] = {
+      {[](Attention& a) { a.bias = true; }, Code::unsupported,
+       "bias with a cache is not built; nearest: unpacked keys with used_k and no cache"},
+      {[](Attention& a) { a.mask = true; }, Code::unsupported,
+       "mask with a cache is not built; nearest: unpacked keys with used_k and no cache"},
+      {[](Attention& a) { a.dropout = 0.5F; }, Code::unsupported,
+       "dropout with a cache is not built; nearest: unpacked keys with used_k and no cache"},
+      {[](Attention& a) { a.row_max = true; }, Code::unsupported,
+       "row_max with a cache is not built; nearest: unpacked keys with used_k and no cache"},
+      {[](Attention& a) { a.probabilities = true; }, Code::unsupported,
+       "probabilities with a cache is not built; nearest: unpacked keys with used_k and no cache"},
+      {[](Attention& a) { a.used_k = false; }, Code::invalid,
+       "cache without used_k: a cache has its full capacity, and used_k says how many keys count"},
+      {[](Attention& a) { a.page_size = -1; }, Code::invalid,
+       "page_size = -1: it must be 0 (a cache without pages) or more, up to 1073741824"},
+      {[](Attention& a) { a.page_size = (std::int64_t{1} << 30) + 1; }, Code::invalid,
+       "page_size = 1073741825: it must be 0 (a cache without pages) or more, up to 1073741824"},
+      {[](Attention& a) { a.cache = false; }, Code::invalid,
+       "page_size = 16 without cache: pages are those of a cache"},
+  };
+  for (const Row& row : all) {
+    Attention a = cached().problem;
+    row.change(a);
+    const Status status = make(a);
+    EXPECT_EQ(status.why, row.why);
+    EXPECT_EQ(status.code, row.code);
+  }
+  Attention a = cached().problem;
+  EXPECT_EQ(make(a, {}, Pass::backward).why,
+            "cache in the backward pass is not built; nearest: unpacked keys with used_k");
+  EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);
+}
+
+TEST(CacheApi, OperandsThatAreRefused) {
+  static std::int32_t starts[4] = {0, 7, 14, 21};
+  struct Row {
+    std::function<void(Operands&)> change;
+    const char* why;
+  };
+  const Row all[] = {
+      {[](Operands& x) { x.page_table = {}; }, "page_table.dtype = f32, but the problem's is i32"},
+      {[](Operands& x) { x.page_table.dtype = DType::f32; }, "page_table.dtype = f32, but the problem's is i32"},
+      {[](Operands& x) { x.page_table.data = nullptr; }, "page_table.data is null"},
+      {[](Operands& x) { x.page_table.shape[0] = 2; }, "page_table.shape[0] = 2, but the problem's is 3"},
+      {[](Operands& x) { x.page_table.shape[2] = 2; }, "page_table.shape[2] = 2, but the problem's is 1"},
+      {[](Operands& x) { x.page_starts = starts; }, "page_table.shape[0] = 3, but the problem's is 1"},
+      {[](Operands& x) { x.k.shape[1] = 8; }, "k.shape[1] = 8, but the problem's is 16"},
+      {[](Operands& x) { x.v.shape[0] = 2; }, "v.shape[0] = 2, but the problem's is 24"},
+      {[](Operands& x) { x.used_k = nullptr; }, "used_k is null, but the problem was planned with used_k"},
+      {[](Operands& x) { x.cu_seqlens_k = starts; },
+       "cu_seqlens_k is given, but the problem was planned without it: set Attention::packed without cache"},
+  };
+  const Instance x = cached();
+  Plan plan;
+  ASSERT_TRUE(Plan::make(x.problem, Pass::forward, Backend::ref, &plan));
+  for (const Row& row : all) {
+    Operands operands = x.operands();
+    row.change(operands);
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, row.why);
+  }
+  Instance rows = make_instance(Case{"rows", 3, 5, 100, 4, 2, 64, 64}.used_k({0, 37, 100}), DType::bf16, 3);
+  ASSERT_TRUE(Plan::make(rows.problem, Pass::forward, Backend::ref, &plan));
+  Operands operands = rows.operands();
+  operands.page_table = x.page_table.view();
+  EXPECT_EQ(plan.run(operands, nullptr, 0).why,
+            "page_table is given, but the problem was planned without it: set Attention::page_size");
+  operands = rows.operands();
+  operands.page_starts = starts;
+  EXPECT_EQ(plan.run(operands, nullptr, 0).why,
+            "page_starts is given, but the problem was planned without it: set Attention::page_size");
+}
+
+std::string reported(const Instance& x) { return validate_lengths(x.problem, x.operands()).why; }
+
+TEST(CacheApi, ValidateLengthsReportsPages) {
+  Instance x = cached();
+  EXPECT_EQ(reported(x), "");
+  *entry(&x, 1, 2) = -1;
+  EXPECT_EQ(reported(x), "page_table[1][2] = -1: it must be in [0, 24), since its keys are seen");
+  x.problem.band = Band::window(3, 0, Align::bottom_right);  // query 0 stands at key 32, and sees 29
+  EXPECT_EQ(reported(x), "page_table[1][2] = -1: it must be in [0, 24), since its keys are seen");
+  *entry(&x, 1, 2) = 5;
+  *entry(&x, 1, 0) = -1;  // its keys end with 15
+  EXPECT_EQ(reported(x), "");
+  *entry(&x, 1, 0) = 24;
+  EXPECT_EQ(reported(x), "page_table[1][0] = 24: it must be in [0, 24)");
+  *entry(&x, 1, 0) = 0;
+  *entry(&x, 1, 3) = INT32_MAX;  // sequence 1 has 37 keys, so this one is not looked at
+  EXPECT_EQ(reported(x), "");
+  x.problem.s_k = 1000;
+  x.used_k[1] = 113;
+  EXPECT_EQ(reported(x), "used_k[1] = 113: its pages hold 112 keys");
+  x.used_k[1] = 1001;
+  EXPECT_EQ(reported(x), "used_k[1] = 1001: it must be in [0, 1000]");
+}
+
+TEST(CacheApi, ValidateLengthsReportsStarts) {
+  Instance x =
+      in_pages(make_instance(Case{"cache", 3, 5, 100, 4, 2, 64, 64}.causal().used_k({0, 37, 100}), DType::bf16, 3),
+               {16, 2, true});
+  EXPECT_EQ(reported(x), "");
+  *entry(&x, 0, 7) = -3;
+  EXPECT_EQ(reported(x), "page_table[0][7] = -3: it must be in [0, 24), since its keys are seen");
+  *entry(&x, 0, 7) = 3;
+  x.page_starts[2] = 22;
+  EXPECT_EQ(reported(x), "page_starts[2] = 22: it must be in [7, 21]");
+  x.page_starts[2] = 6;
+  EXPECT_EQ(reported(x), "page_starts[2] = 6: it must be in [7, 21]");
+  x.page_starts[2] = 14;
+  x.page_table = HostTensor(DType::i32, {1, 21, 1, 1}, Layout::reversed);
+  x.page_table.for_each([&](auto b, auto n, auto, auto) { *entry(&x, b, n) = static_cast<std::int32_t>(n); });
+  EXPECT_EQ(reported(x), "");
+  *entry(&x, 0, 20) = 99;
+  EXPECT_EQ(reported(x), "page_table[0][20] = 99: it must be in [0, 24), since its keys are seen");
+}
+
+TEST(CacheApi, OneCallTakesPagesFromTheTable) {
+  for (const bool starts : {false, true}) {
+    Instance x =
+        in_pages(make_instance(Case{"cache", 3, 5, 112, 4, 2, 64, 64}.causal().used_k({0, 37, 100}), DType::f32, 3),
+                 {16, 2, starts});
+    x.poison_outputs();
+    Attention options;
+    options.band = x.problem.band;
+    const Status status = attention(x.operands(), options, host_target());
+    ASSERT_TRUE(status) << status.why;
+    EXPECT_TRUE(matches(x, Reference(x)));
+    Instance packed = with_packed_queries(x);
+    packed.poison_outputs();
+    options.b = starts ? 3 : 0;  // a table with a row for each sequence says how many there are
+    const Status of_packed = attention(packed.operands(), options, host_target());
+    ASSERT_TRUE(of_packed) << of_packed.why;
+    EXPECT_TRUE(matches(packed, Reference(packed)));
+    if (starts) {
+      options.b = 0;
+      EXPECT_EQ(attention(packed.operands(), options, host_target()).why,
+                "b = 0, which is unset: packed lengths need the number of sequences; set b, cu_seqlens_q has b + 1 "
+                "entries");
+    }
+    x.used_k[2] = starts ? 337 : 113;  // what all pages hold together, or those of a row of the table
+    EXPECT_EQ(attention(x.operands(), options, host_target()).why,
+              starts ? "used_k[2] = 337: it must be in [0, 336]" : "used_k[2] = 113: it must be in [0, 112]");
+  }
+}
+
+TEST(CacheApi, OneCallOfACacheInRows) {
+  Instance x = make_instance(Case{"cache", 3, 5, 100, 4, 2, 64, 64}.causal().used_k({0, 37, 100}), DType::f32, 3);
+  Instance packed = with_packed_queries(x);
+  packed.poison_outputs();
+  Attention options;
+  options.band = x.problem.band;
+  options.cache = true;
+  const Status status = attention(packed.operands(), options, host_target());
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_TRUE(matches(packed, Reference(packed)));
+}
+
+TEST(CacheApi, TheSameInC) {
+  Instance x = cached();
+  x.poison_outputs();
+  const fal_attention problem = to_c(x.problem);
+  const fal_operands operands = to_c(x.operands());
+  fal_target target = {};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK) << fal_why();
+  ASSERT_EQ(fal_plan_run(plan, &operands, nullptr, 0, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+  fal_plan_free(plan);
+  x.poison_outputs();
+  fal_attention options = FAL_ATTENTION_INIT;
+  options.band = problem.band;
+  ASSERT_EQ(fal_attention_run(&operands, &options, &target, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+  options.cache = 2;
+  EXPECT_EQ(fal_attention_run(&operands, &options, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "cache = 2: it must be 0 or 1");
+}
+
+TEST(CacheApi, CallersOfTheCApiThatKnowNoCache) {
+  Instance x = make_instance(Case{"x", 2, 8, 40, 2, 1, 16, 16}.causal().used_k({3, 40}), DType::f32);
+  fal_attention problem = to_c(x.problem);
+  fal_operands operands = to_c(x.operands());
+  problem.size = offsetof(fal_attention, page_size);
+  problem.page_size = 77;
+  operands.size = offsetof(fal_operands, page_table);
+  operands.page_table = to_c(x.q.view());
+  operands.page_starts = x.used_k.data();
+  fal_target target = {};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  x.poison_outputs();
+  ASSERT_EQ(fal_attention_run(&operands, &problem, &target, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+}
+
+// ---- Which kernel ---------------------------------------------------------------------------------------------------
+
+Attention decode_in_pages(std::int64_t s_q, std::int64_t d) {
+  Attention a = problem(4, s_q, 8192, 32, 8, d);
+  a.cache = a.used_k = true;
+  a.page_size = 16;
+  return a;
+}
+
+TEST(CachePlan, PagesHaveKindsOfTheirOwn) {
+  for (const int sm : {80, 90}) {
+    EXPECT_EQ(variant_of(decode_in_pages(1, 128), on(sm)), "sm80 pages few bf16 128");
+    EXPECT_EQ(variant_of(decode_in_pages(4, 40), on(sm)), "sm80 pages few bf16 64");
+    EXPECT_EQ(variant_of(decode_in_pages(5, 128), on(sm)), "sm80 pages_general bf16 128");
+    EXPECT_EQ(variant_of(decode_in_pages(500, 192), on(sm)), "sm80 pages_general bf16 256");
+    Attention a = decode_in_pages(1, 128);
+    a.score.softcap = 30;
+    EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general bf16 128");
+    a.dtype = DType::f32;
+    EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general f32 128");
+    a = decode_in_pages(500, 128);
+    a.packed = true;
+    EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general bf16 128");
+    a.page_size = 0;
+    EXPECT_EQ(variant_of(a, on(sm)), "sm80 plain bf16 128");
+    a.packed = false;  // rows that used_k cuts
+    EXPECT_EQ(variant_of(a, on(sm)), text("sm", sm, " plain bf16 128"));
+  }
+}
+
+TEST(CachePlan, WhyHoppersOwnDoNotTakePages) {
+  const std::string story = story_of(decode_in_pages(500, 128), hopper());
+  EXPECT_NE(story.find("a cache with pages needs a pages variant of sm80 or a pages_general one"), std::string::npos)
+      << story;
+  EXPECT_NE(story.find("with        cache, used_k, pages of 16 keys\n"), std::string::npos) << story;
+}
+
+}  // namespace
+}  // namespace falchion::testing
