@@ -191,7 +191,7 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
                {"--s 4096 --target sm89 --dtype f32", "decision    sm80 general\n"},
                {"--s 4096 --target sm90", "decision    sm90 plain\n"},
                {"--s 4096 --target sm90 --backend sm80", "decision    sm80 plain\n"},
-               {"--s-q 1 --s-k 8192 --h-q 32 --h-k 8 --target sm90", "decision    sm80 plain few\n"},
+               {"--s-q 1 --s-k 8192 --h-q 32 --h-k 8 --target sm90", "decision    sm90 decode\n"},
                {"--s 4096 --softcap 30 --target sm90", "decision    sm90 score\n"},
                {"--s 4096 --target sm100", "decision    sm80 plain\n"},
                {"--s 4096 --target a100", "decision    sm80 plain\n"},

@@ -145,7 +145,7 @@ TEST(GpuPlan, HopperCanBeAskedForItToo) {
 TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
   Attention a = problem(1, 1, 8192, 32, 8, 128);
   a.lse = true;
-  const PlanData plan = decided(a, hopper());
+  const PlanData plan = decided(a, on(90, Backend::sm80));
   EXPECT_EQ(describe(plan),
             "attention_forward sm80 plain few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws "
             "1.06 MB");
@@ -170,11 +170,11 @@ TEST(GpuPlan, NoSplitsWhereAPartCouldNotAnswer) {
   for (const int sm : {80, 90}) {
     for (int which = 0; which < 3; ++which) {
       Attention a = problem(1, 1, 8192, 8, 8, 64);
-      EXPECT_GT(decided(a, on(sm)).attention().splits, 1);
+      EXPECT_GT(decided(a, on(sm, Backend::sm80)).attention().splits, 1);
       if (which == 0) a.row_max = true;
       if (which == 1) a.probabilities = true;
       if (which == 2) a.packed = true;
-      EXPECT_EQ(decided(a, on(sm)).attention().splits, 1);
+      EXPECT_EQ(decided(a, on(sm, Backend::sm80)).attention().splits, 1);
     }
   }
 }

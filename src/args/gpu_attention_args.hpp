@@ -18,15 +18,17 @@ inline constexpr std::size_t kTileCounterBytes = 16;
 
 struct AttentionArgs : AttentionCall {
   // Decided by the plan; all pointers are device addresses:
-  int group = 1;             // query heads of one K/V head that are rows of one tile; 1: a tile has one head
-  int splits = 1;            // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
-  int walkers = 0;           // sm90: CTAs that walk over the tiles; 0: one CTA per tile
-  void* counter = nullptr;   // sm90: the counter of the tiles (gpu/blocks/tile_counter.cuh); null: in turn
-  std::int64_t section = 0;  // sm90: columns of a section of tiles (attention_forward/schedule.hpp); 0: no sections
+  int group = 1;            // query heads of one K/V head that are rows of one tile; 1: a tile has one head
+  int splits = 1;           // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
+  int walkers = 0;          // sm90: CTAs that walk over the tiles; 0: one CTA per tile
+  void* counter = nullptr;  // sm90: the counter of the tiles (gpu/blocks/tile_counter.cuh); null: in turn
+  // sm90: columns of a section of tiles (attention_forward/schedule.hpp), 0: no sections; of kind decode K/V heads of
+  // CTAs side by side (attention_forward/decode/schedule.hpp).
+  std::int64_t section = 0;
   std::int64_t last_section = 0;  // sm90: columns of the last one, at most
   bool aligned = true;            // rows of q, k, v, o start at multiples of 16 bytes
   std::int64_t tiles = 0;         // row tiles of one head or group; packed: an upper bound for all sequences together
-  float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised
+  float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised; of kind decode its workspace
   float* partial_m_l = nullptr;   // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
   void* halves =
       nullptr;         // sm90, kind halves: its part of the workspace (tiles/attention_forward/halves_workspace.hpp)

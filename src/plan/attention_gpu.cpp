@@ -7,6 +7,7 @@
 
 #include "base/divide.hpp"
 #include "base/size.hpp"
+#include "plan/attention_gpu_decode.hpp"
 #include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
@@ -16,6 +17,7 @@
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
 #include "tiles/attention_forward/halves_workspace.hpp"
+#include "tiles/attention_forward/sm90_decode.hpp"
 
 namespace falchion {
 namespace {
@@ -30,7 +32,7 @@ bool is_for_pages(const Variant& listed) {
 /// Query rows for each K/V head. The hint s_q of a packed problem is the length of its sequences; without a hint (0)
 /// there are assumed to be many.
 std::int64_t rows_a_head(const Attention& a) {
-  if (a.packed && a.s_q == 0) return tiles::kFewRows + 1;
+  if (a.packed && a.s_q == 0) return sm90::kDecodeMostRows + 1;
   return a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
 }
 
@@ -83,6 +85,7 @@ std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
   if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
+  if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   return is_halves(listed) ? why_not_halves(a, named) : "";
@@ -139,6 +142,10 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   const Attention& a = attention.problem;
   const gpu::AttentionFacts& facts = plan->variant->facts_as<gpu::AttentionFacts>();
   set_device(device, plan);
+  if (is_decode_of_hopper(*plan->variant)) {
+    decide_decode_grid(device, rows_a_head(a), plan);
+    return {};
+  }
   attention.group = choose_group(plan->backend, a, facts.rows);
   const std::int64_t heads = a.h_q / attention.group;
   attention.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, attention.group, facts.rows);
@@ -172,6 +179,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 Conditions needs_of(const Variant& variant, const Attention& a) {
   if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
   if (variant.kind == VariantKind::general || variant.kind == VariantKind::pages_general) return {};
+  if (is_decode_of_hopper(variant)) return Condition::aligned;
   return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
 
@@ -215,9 +223,13 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   const Attention& a = plan->attention().problem;
   const bool named = plan->target.backend == backend;
   const VariantTile best = best_tile(backend, a, device);
+  const bool few = rows_a_head(a) <= sm90::kDecodeMostRows;
   const GpuWish wish{
       .d = std::max(a.d_qk, a.d_v),
-      .concerns = [&](const Variant& listed) { return listed.tile != VariantTile::mla || is_mla(a); },
+      .concerns =
+          [&](const Variant& listed) {
+            return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few);
+          },
       .why_not = [&](const Variant& listed) { return why_not(listed, a, named); },
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;

@@ -97,6 +97,10 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
     args.section = gpu_section(problem, args.total_k, args.group, tiles::kSectionBytes);
     args.last_section = gpu_section(problem, args.total_k, args.group, tiles::kLastSectionBytes);
   }
+  if (attention.width > 0) {
+    args.section = attention.width;
+    args.partial_o = reinterpret_cast<float*>(base);
+  }
   args.halves = base + attention.halves;
   if (attention.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);

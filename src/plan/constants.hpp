@@ -37,6 +37,10 @@ inline constexpr double kBytesPerThread = 1 << 18;
 // 2.3 times as fast as tiles of 128 rows.
 inline constexpr int kFewRows = 16;
 
+// sm90: with more rows than kFewRows, of which each CTA of plain or brief has 64 or more, kind decode runs if there are
+// so many keys that the time is that of reading them.
+inline constexpr std::int64_t kDecodeKeys = 1024;
+
 // GPU: the shortest part of the keys. With few rows it has at least kKeyTilesPerSplit tiles of keys. Otherwise it has
 // at least as many keys as there are queries, but not fewer than kKeysPerSplit, and kKeysPerSplitOfMany are always
 // enough. The reason is that with more rows there are more partial results to write and read (H200, 1024 queries and

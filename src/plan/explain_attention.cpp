@@ -5,6 +5,7 @@
 
 #include "base/divide.hpp"
 #include "base/fields.hpp"
+#include "plan/attention_gpu_decode.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/constants.hpp"
 #include "plan/explain.hpp"
@@ -169,6 +170,22 @@ void tell_grid(const PlanData& plan, Story* story) {
                                       {"busy_percent", busy}})}});
 }
 
+/// Kind decode: the grid does not depend on the lengths, which the device alone knows.
+void tell_decode_grid(const PlanData& plan, Story* story) {
+  const AttentionPlan& attention = plan.attention();
+  const int groups = attention.walkers / attention.width, busy = 100 * attention.walkers / plan.gpu.sms;
+  std::string of_group = attention.width == 1 ? text("1 CTA") : text(attention.width, " CTAs, one per K/V head");
+  story->tell("grid",
+              text(attention.walkers, " CTAs, 1 an SM, ", busy, " % busy: ", groups, groups == 1 ? " group" : " groups",
+                   " of ", of_group, "; on the device they get equal shares of the tiles of keys"),
+              {{"grid", Json::object({{"tiles", plan.items},
+                                      {"ctas", attention.walkers},
+                                      {"from_a_counter", false},
+                                      {"ctas_an_sm", 1},
+                                      {"waves", 1},
+                                      {"busy_percent", busy}})}});
+}
+
 /// The contents of kind halves' workspace.
 const char* halves_text(const PlanData& plan) {
   return plan.variant->kind == VariantKind::halves ? ": q, k and v as two f16 parts" : "";
@@ -176,8 +193,9 @@ const char* halves_text(const PlanData& plan) {
 
 void tell_gpu(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
-  const gpu::AttentionFacts& facts = plan.variant->facts_as<gpu::AttentionFacts>();
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
+  const bool decode = is_decode_of_hopper(*plan.variant);
+  const gpu::AttentionFacts facts = decode ? decode_facts(plan) : plan.variant->facts_as<gpu::AttentionFacts>();
   const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
   story->tell(
       "tiles",
@@ -192,7 +210,11 @@ void tell_gpu(const PlanData& plan, Story* story) {
                               {"threads", facts.threads},
                               {"stages", facts.stages},
                               {"group", attention.group}})}});
-  tell_grid(plan, story);
+  if (decode) {
+    tell_decode_grid(plan, story);
+  } else {
+    tell_grid(plan, story);
+  }
   tell_splits(plan, "tile", "SMs", story);
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});

@@ -106,6 +106,7 @@ struct AttentionPlan {
   int group = 1;                // GPU: query heads that are rows of one tile
   std::int64_t tiles = 0;       // GPU: row tiles of one head (group); packed: of all sequences, by the hint s_q
   int walkers = 0;              // GPU: CTAs that walk over the tiles; 0: each tile has a CTA of its own
+  int width = 0;                // GPU, kind decode: K/V heads of CTAs side by side; else 0
   bool counted = false;         // GPU: they draw their tiles from a counter in the workspace, the longest first
   bool early = false;           // GPU: the kernel may be started before the one before it is done
   std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1

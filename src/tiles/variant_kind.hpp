@@ -11,6 +11,7 @@ enum class VariantKind : std::uint8_t {
   plain,
   general,
   // Attention.
+  decode,
   halves,
   once,
   pages,

@@ -300,7 +300,8 @@ TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {
     x.v.set(0, 5, 0, 3, std::numeric_limits<float>::quiet_NaN());
     OnDevice device(path, &x);
     ASSERT_OK(device.status());
-    EXPECT_GT(data_of(device.plan())->attention().splits, 1);
+    const AttentionPlan& plan = data_of(device.plan())->attention();
+    EXPECT_TRUE(plan.splits > 1 || plan.walkers > 1) << "kind decode cuts the keys by itself";
     ASSERT_OK(device.run());
     ASSERT_OK(device.download());
     EXPECT_TRUE(std::isnan(x.o.get(0, 0, 0, 3)));

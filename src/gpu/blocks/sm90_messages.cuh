@@ -16,7 +16,10 @@ namespace falchion::sm90 {
 /// yields.
 inline constexpr std::uint32_t kNoMessage = 0x7FA5A5A5;
 FALCHION_DEVICE float4 no_message() { return make_float4(__uint_as_float(kNoMessage), 0, 0, 0); }
-FALCHION_DEVICE bool is_message(const float4& x) { return __float_as_uint(x.x) != kNoMessage; }
+template <class Message>  // float4, or the first words of one
+FALCHION_DEVICE bool is_message(const Message& x) {
+  return __float_as_uint(x.x) != kNoMessage;
+}
 
 /// Writes a message.
 FALCHION_DEVICE void tell(float4* to, const float4& x) {

@@ -4,6 +4,7 @@
 
 #include "tiles/attention_forward/sm80.hpp"
 #include "tiles/attention_forward/sm90.hpp"
+#include "tiles/attention_forward/sm90_decode.hpp"
 #include "tiles/variant_kind.hpp"
 
 namespace falchion::facts_of {
@@ -15,7 +16,8 @@ struct attention_forward {
   }
   static constexpr gpu::AttentionFacts sm90(VariantKind kind, VariantType, int d,
                                             VariantTile tile = VariantTile::usual) {
-    return sm90::attention_forward_facts(sm90_kind(kind), d, tile);
+    return kind == VariantKind::decode ? sm90::attention_decode_facts(d)
+                                       : sm90::attention_forward_facts(sm90_kind(kind), d, tile);
   }
 
  private:

@@ -1,0 +1,110 @@
+// src/sm90/attention_forward/decode/kernel.cuh: the forward variants of kind decode on Hopper, for few query rows a K/V
+// head, where the time is that of reading K and V. One launch: the lengths are read and the tiles are dealt on the
+// device, and CTAs that share the keys of a row add their parts up among themselves. docs/design/sm90_decode.md
+// describes the kernel.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+
+#include "base/host_device.hpp"
+#include "gpu/blocks/stream_order.cuh"
+#include "sm90/attention_forward/decode/exchange.cuh"
+#include "sm90/attention_forward/decode/launch.cuh"
+#include "sm90/attention_forward/decode/load.cuh"
+#include "sm90/attention_forward/decode/store.cuh"
+
+namespace falchion::sm90 {
+
+/// The end of a segment: adds up what the warps and other CTAs have of each row, and tells or stores it.
+template <class Config>
+FALCHION_DEVICE void end_segment(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk,
+                                 const DecodeMessages<Config>& messages, typename Config::Shared& shared) {
+  const float c = a.scale * kLog2e;
+  const DecodeThread<Config> own(walk.rows);
+  const bool hears = walk.shares_with_earlier() && shared.hears.count > 0;
+  for (int row = own.line; row - own.line < walk.rows; row += own.lines) {
+    const bool owns = own.share == 0 && row < walk.rows;
+    DecodePart part = owns ? add_warps<Config>(shared, row, own.four, c) : DecodePart::of_no_keys();
+    if (hears) messages.hear_part(walk, own, row, walk.rows, part);
+    if (!owns) continue;
+    if (walk.tells()) {
+      messages.tell_part(part, row, own.four);
+    } else {
+      store_part<Config>(a, by, walk, part, row, own.four);
+    }
+  }
+}
+
+/// The consumer warps.
+template <class Config>
+FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeWalk<Config> walk,
+                             typename Config::Shared& shared) {
+  const DecodeMessages<Config> messages(walk.grid, a.scale * kLog2e, shared);
+  if (walk.tells()) messages.empty(walk.rows);
+  int tiles = 0;  // of the segments before
+  for (bool first = true;; first = false, walk.go_back()) {
+    DecodeRows<Config> rows(a, by, walk);
+    if (threadIdx.x == 0) shared.hears = walk.heard();
+    const int begin = walk.begin_tile(), end = walk.end_tile();
+    const int skipped = (rows.place.turn - tiles) & (Config::kTurns - 1);  // tiles of other warps
+    int n = tiles + skipped;
+    for (int t = begin + skipped; t < end; t += Config::kTurns, n += Config::kTurns) {
+      const int stage = n % Config::kStages;
+      shared.full[stage].wait(n / Config::kStages % 2);
+      rows.multiply(walk, cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]), t);
+      shared.empty[stage].arrive();
+    }
+    tiles += end - begin;
+    leave_sums<Config>(rows, walk.rows, shared, first);
+    end_segment<Config>(a, by, walk, messages, shared);
+    if (walk.is_first()) break;
+  }
+}
+
+template <class Config>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
+                      const __grid_constant__ DecodeGrid grid) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  let_next_kernel_start();
+  auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kStages; ++i) {
+      shared.full[i].init(Config::kProducers);
+      shared.empty[i].init(Config::kSlices * Config::kRowGroups);
+    }
+    shared.emptied.init(1);
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  DecodeWalk<Config> walk(a, grid);
+  DecodeProducer<Config> producer(a, shared);
+  wait_for_earlier_kernels();
+  walk.find(shared);
+  if (walk.share.empty()) return;
+  if (threadIdx.x < Config::kConsumers) {
+    consume<Config>(a, by, walk, shared);
+  } else {
+    producer.run(walk);
+  }
+}
+
+template <class Element, int kD, int kRows>
+int launch_rows(const AttentionArgs& a, void* stream) {
+  using Config = DecodeConfig<Element, kD, kRows>;
+  return launch_decode<attention_forward<Config>, Config>(a, stream);
+}
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_decode() {
+  const auto launch = [](const AttentionArgs& a, void* stream) -> int {
+    switch (decode_rows(a.s_q * a.group)) {
+      case 8: return launch_rows<Element, kD, 8>(a, stream);
+      case 16: return launch_rows<Element, kD, 16>(a, stream);
+      default: return launch_rows<Element, kD, 32>(a, stream);
+    }
+  };
+  return {launch, nullptr, attention_decode_facts(kD)};
+}
+
+}  // namespace falchion::sm90

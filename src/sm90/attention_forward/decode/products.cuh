@@ -1,0 +1,176 @@
+// src/sm90/attention_forward/decode/products.cuh: what a consumer warp does with its 16 keys of a stage: S^T = K Q^T,
+// the softmax, O^T += V^T P^T. The letters are those of docs/notation.md.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "gpu/blocks/lane_blocks.hpp"
+#include "gpu/blocks/mma.cuh"
+#include "gpu/blocks/softmax.cuh"
+#include "sm90/attention_forward/decode/walk.cuh"
+
+namespace falchion::sm90 {
+
+/// Transposes a matrix of 8 x 8 elements of 16 bits that a warp holds, two a lane.
+FALCHION_DEVICE std::uint32_t transposed(std::uint32_t x) {
+  std::uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+/// 2^((x - m) c). The difference comes first, because for large m it is exact and x c - m c is not. Where no key was
+/// seen, m is -inf, and so are all x that are no NaN.
+FALCHION_DEVICE float power_below(float x, float m, float c) { return exp2((x - (m == -FALCHION_INF ? 0.f : m)) * c); }
+
+/// The rows of one warp. A lane has rows 2 (lane % 4) and the next one of each 8, and with these keys lane / 4 and 8
+/// further of S, and the same of head dims of O.
+template <class Config>
+class DecodeRows {
+  static constexpr int kBlocks = Config::kBlocks, kSteps = Config::kD / 16;
+  using Element = typename Config::Element;
+
+ public:
+  const DecodeWarp<Config> place;
+  Sums o[kSteps][kBlocks];             // O^T: (16 head dims, 8 rows) each
+  float m[kBlocks][2], l[kBlocks][2];  // l: of this lane's keys
+
+  FALCHION_DEVICE DecodeRows(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk)
+      : a(a), by(by), c(a.scale * kLog2e) {
+    clear();
+    load_q(walk);
+    const int last = max(walk.rows, 1) - 1;
+    unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
+  }
+
+  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on.
+  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t) {
+    constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
+    const int lane = static_cast<int>(threadIdx.x) % 32, key0 = t * Config::kKeys + place.slice * 16;
+    const std::uint32_t lines = k + place.slice * 16 * 128;
+    float s[kBlocks][4];
+    multiply_k_q({LaneBlocks::down_first(lane), lines}, s);                                      // S^T = K Q^T
+    if (key0 < unmasked.begin || key0 + 16 > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
+    std::uint32_t p[kBlocks][2];
+    update(s, p);                                                      // P = e^(scale S - m)
+    multiply_v_p({LaneBlocks::across_first(lane), lines + kTile}, p);  // O^T += V^T P^T
+  }
+
+  /// Sums l over the lanes of a row.
+  FALCHION_DEVICE void finish() {
+    CUTE_UNROLL
+    for (auto& of_block : l) {
+      CUTE_UNROLL
+      for (float& x : of_block) {
+        CUTE_UNROLL
+        for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
+      }
+    }
+  }
+
+ private:
+  FALCHION_DEVICE void clear() {
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      m[b][0] = m[b][1] = -FALCHION_INF;
+      l[b][0] = l[b][1] = 0;
+      CUTE_UNROLL
+      for (int i = 0; i < kSteps; ++i) {
+        CUTE_UNROLL
+        for (float& x : o[i][b]) x = 0;
+      }
+    }
+  }
+  /// Q^T as operand B: of row lane / 4 of each 8, two head dims and two that lie 8 further, of each 16. Rows past the
+  /// last one and head dims past d_qk are 0.
+  FALCHION_DEVICE void load_q(const DecodeWalk<Config>& walk) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, d = static_cast<int>(a.d_qk);
+    const Rows rows = rows_of_q(a, walk.b);
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      const int in_tile = place.row0(b) + lane / 4, row = walk.row0 + in_tile;
+      const bool exists = in_tile < walk.rows;
+      const int query = by.group.div(row), head = row - query * a.group + walk.head_k * a.group;
+      const auto* const from = static_cast<const Element*>(a.q.data) + rows.batch * a.q.stride[0] +
+                               (rows.begin + query) * a.q.stride[1] + head * a.q.stride[2];
+      CUTE_UNROLL
+      for (int i = 0; i < kSteps; ++i) {
+        CUTE_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int column = i * 16 + half * 8 + lane % 4 * 2;
+          q[i][b][half] = exists && column < d ? *reinterpret_cast<const std::uint32_t*>(from + column) : 0;
+        }
+      }
+    }
+  }
+
+  FALCHION_DEVICE void multiply_k_q(const LaneBlocks& k, float (&s)[kBlocks][4]) const {
+    constexpr int kChains = kBlocks == 1 ? 2 : 1;  // products that need not wait for each other
+    Sums sums[kBlocks][kChains] = {};
+    CUTE_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      Block block;
+      load_block(k.at<Config::kKeys>(0, i * 16), block);
+      CUTE_UNROLL
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Element>(sums[b][i % kChains], block, q[i][b][0], q[i][b][1]);
+    }
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      CUTE_UNROLL
+      for (int e = 0; e < 4; ++e) s[b][e] = sums[b][0][e] + (kChains == 2 ? sums[b][kChains - 1][e] : 0.f);
+    }
+  }
+  /// key: that of this lane's first element.
+  FALCHION_DEVICE void keep_band(const DecodeWalk<Config>& walk, int key, float (&s)[kBlocks][4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      CUTE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int query = by.group.div(walk.row0 + place.row0(b) + lane % 4 * 2 + e % 2);
+        if (!walk.sequence.sees(query, key + e / 2 * 8)) s[b][e] = -FALCHION_INF;
+      }
+    }
+  }
+  /// P from the scores, and m, l and O for it.
+  FALCHION_DEVICE void update(const float (&s)[kBlocks][4], std::uint32_t (&p)[kBlocks][2]) {
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      float x[4], shrink[2];
+      CUTE_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        float top = fmaxf(s[b][j], s[b][2 + j]);  // ignores a NaN, which reaches l instead
+        CUTE_UNROLL
+        for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+        top = fmaxf(top, m[b][j]);
+        shrink[j] = power_below(m[b][j], top, c);
+        m[b][j] = top;
+        x[j] = power_below(s[b][j], top, c);
+        x[2 + j] = power_below(s[b][2 + j], top, c);
+        l[b][j] = l[b][j] * shrink[j] + x[j] + x[2 + j];
+      }
+      CUTE_UNROLL
+      for (int i = 0; i < kSteps; ++i) {
+        CUTE_UNROLL
+        for (int e = 0; e < 4; ++e) o[i][b][e] *= shrink[e % 2];
+      }
+      p[b][0] = transposed(round_pair<Element>(x[0], x[1]));
+      p[b][1] = transposed(round_pair<Element>(x[2], x[3]));
+    }
+  }
+  FALCHION_DEVICE void multiply_v_p(const LaneBlocks& v, const std::uint32_t (&p)[kBlocks][2]) {
+    CUTE_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      Block block;
+      load_block_transposed(v.at<Config::kKeys>(0, i * 16), block);
+      CUTE_UNROLL
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Element>(o[i][b], block, p[b][0], p[b][1]);
+    }
+  }
+
+  const AttentionArgs& a;
+  const Divisors& by;
+  const float c;  // one unit of S in the exponent of 2
+  std::uint32_t q[kSteps][kBlocks][2];
+  DecodeKeys unmasked;  // those that every row sees
+};
+
+}  // namespace falchion::sm90

@@ -1,0 +1,95 @@
+// src/tiles/attention_forward/sm90_decode.hpp: the tiles of Hopper's forward kernel for few query rows, what its
+// variants need, and how their workspace is laid out. It is plain C++, because the plan reads it even where the code is
+// not built, and the kernel's config reads it too. docs/design/sm90_decode.md describes the kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "args/gpu_attention_args.hpp"
+#include "base/host_device.hpp"
+
+namespace falchion::sm90 {
+
+/// The longest sequence: its keys are counted in 32 bits, with room for where a band begins and ends.
+inline constexpr std::int64_t kDecodeMostLength = (std::int64_t{1} << 28) - 1;
+
+/// The most query rows of a K/V head that a launch takes in one tile.
+inline constexpr int kDecodeMostRows = 32;
+
+/// One line of tiles.def.
+struct DecodeTile {
+  int d = 0;
+  int rows = 0;    // query rows of a tile, at most: a launch takes 8, 16 or 32 of them, the least that is enough
+  int keys = 0;    // of a stage; each consumer warp has 16 of them
+  int warps = 0;   // consumer warps
+  int stages = 0;  // K/V tiles in flight
+
+  static constexpr int kProducerWarps = 4;
+  constexpr int threads() const { return 32 * (warps + kProducerWarps); }
+
+  /// Warps that share the keys of a stage. All consumer warps are some such groups.
+  constexpr int slices() const { return keys / 16; }
+  constexpr int groups() const { return warps / slices(); }
+  /// Groups that have different rows of the same keys. The others have different keys: they take the stages in turn,
+  /// and a stage always has the same ones. Else a group would wait for a phase of a barrier that has not begun, take it
+  /// for one that is over, and read too early.
+  constexpr int row_groups(int rows_of_launch) const {
+    return rows_of_launch / 8 < groups() ? rows_of_launch / 8 : groups();
+  }
+  constexpr int turns(int rows_of_launch) const { return groups() / row_groups(rows_of_launch); }
+  /// Query rows of a warp.
+  constexpr int rows_a_warp(int rows_of_launch) const { return rows_of_launch / row_groups(rows_of_launch); }
+
+  // In shared memory, behind the stages, lie the sums of the warps, which have 4 floats more than columns a row, so
+  // that the lanes that write a column do not meet in a bank; m and l of each of their rows; what the threads have
+  // heard of other CTAs, with m and l; whom the CTA hears; and barriers and counts.
+  constexpr int pitch() const { return d + 4; }
+  constexpr int shared_bytes(int rows_of_launch) const {
+    const int ring = stages * keys * d * 4, sums = warps * rows_a_warp(rows_of_launch) * (pitch() + 2) * 4,
+              heard = 32 * warps * (16 + 8) + 16, rest = 8 * (2 * stages + 1) + 4 * (warps + kProducerWarps) + 8;
+    return (ring + sums + heard + rest + 1023) / 1024 * 1024;
+  }
+};
+
+constexpr DecodeTile decode_tile(int d) {
+  constexpr DecodeTile kTiles[] = {
+#define TILE_attention_forward_decode_sm90(kind, head_dim, ...) {.d = head_dim, __VA_ARGS__},
+#include "tiles/attention_forward/tiles.def"
+  };
+  for (const DecodeTile& tile : kTiles) {
+    if (tile.d == d) return tile;
+  }
+  return {};
+}
+
+/// The rows of the kernel that takes `rows` query rows a K/V head.
+constexpr int decode_rows(std::int64_t rows) { return rows <= 8 ? 8 : rows <= 16 ? 16 : kDecodeMostRows; }
+
+constexpr gpu::AttentionFacts attention_decode_facts(int d) {
+  const DecodeTile tile = decode_tile(d);
+  return {.d = d,
+          .rows = tile.rows,
+          .keys = tile.keys,
+          .threads = tile.threads(),
+          .stages = tile.stages,
+          .ctas = 1,
+          .shared_bytes = tile.shared_bytes(tile.rows)};
+}
+
+/// The workspace: a place for what each CTA tells another one, and behind all places a number for each CTA. What is
+/// told of a row is its sums and a message with m and l.
+struct DecodeWorkspace {
+  static constexpr std::size_t kMessage = 16;  // bytes (gpu/blocks/sm90_messages.cuh)
+
+  /// Messages of a place.
+  static FALCHION_HD constexpr int place(int rows, int d) { return rows * (d / 4 + 1); }
+  static FALCHION_HD constexpr std::size_t numbers(int ctas, int rows, int d) {
+    return static_cast<std::size_t>(ctas) * static_cast<std::size_t>(place(rows, d)) * kMessage;
+  }
+  static constexpr std::size_t bytes(int ctas, int rows, int d) {
+    return numbers(ctas, rows, d) + static_cast<std::size_t>(ctas) * sizeof(std::uint64_t);
+  }
+};
+
+}  // namespace falchion::sm90
