@@ -63,7 +63,9 @@ class OnDevice {
     std::vector<std::uint64_t> bytes((workspace_.size() + 7) / 8);
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = random_bits(seed, i);
     const cudaError_t error = cudaMemcpy(workspace_.data(), bytes.data(), workspace_.size(), cudaMemcpyHostToDevice);
-    return error == cudaSuccess ? Status{} : Status{Code::device, cudaGetErrorString(error)};
+    if (error != cudaSuccess) return Status{Code::device, cudaGetErrorString(error)};
+    return cuda::synchronize();  // a copy from pageable memory may still be under way, and OwnStream does not wait for
+                                 // it
   }
   /// Copies the host's tensors as they are now to the device, with the outputs poisoned.
   Status upload() {
