@@ -87,7 +87,7 @@ OTHER_OPERANDS = {"size", "cu_seqlens_q", "cu_seqlens_k", "page_starts", "rng", 
 
 def operand_faults(planted=""):
     """The operands of a run have rows too; what is made of them does not compile where a struct lacks one."""
-    rows = set(re.findall(r"^FALCHION_(?:OPERAND|LENGTHS)\((\w+),", text("src/base/fields.def"), re.M)) | OTHER_OPERANDS
+    rows = set(re.findall(r"^FALCHION_(?:OPERAND|CACHE_OPERAND|LENGTHS)\((\w+),", text("src/base/fields.def"), re.M)) | OTHER_OPERANDS
     c = members(between("include/falchion/attention.h", r"typedef struct fal_operands {", r"\n} fal_operands;"))
     for name, names in (("attention.h", c), ("attention.hpp", members(between("include/falchion/attention.hpp", r"\nstruct Operands {", r"\n};")))):
         extra = set(names) - rows | {planted} - {""}

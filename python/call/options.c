@@ -238,6 +238,7 @@ int add_options(PyObject* module) {
 #include "options.def"
   };
   static const named shapes[] = {
+#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name, in_forward, in_backward, shape, ...) {#shape, #name},
 #include "../../src/base/fields.def"
   };

@@ -77,6 +77,7 @@ static const struct row {
 #define IS_neither 0
 #define IS_reads 0
 #define IS_writes 1
+#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, ...) \
   {#name, VIEW_##shape, TYPES_##type, {IS_##in_forward, IS_##in_backward}},
 #include "../../src/base/fields.def"

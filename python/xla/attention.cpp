@@ -16,6 +16,7 @@ struct AxesOf {
 };
 
 constexpr Known kNames[] = {
+#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name_, in_forward, in_backward, shape, ...)              \
   {.name = #name_,                                                                \
    .axes = AxesOf::shape,                                                         \
