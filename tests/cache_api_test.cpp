@@ -21,6 +21,12 @@ Instance cached(std::int64_t s_q = 5) {
                   {16, 2});
 }
 
+Attention without_cache(Attention a) {
+  a.cache = false;
+  a.page_size = 0;
+  return a;
+}
+
 TEST(CacheApi, WhatACacheHasNotIsRefusedByItsName) {
   struct Row {
     std::function<void(Attention&)> change;
@@ -46,6 +52,25 @@ TEST(CacheApi, WhatACacheHasNotIsRefusedByItsName) {
        "page_size = 1073741825: it must be 0 (a cache without pages) or more, up to 1073741824"},
       {[](Attention& a) { a.cache = false; }, Code::invalid,
        "page_size = 16 without cache: pages are those of a cache"},
+      {[](Attention& a) {
+         a = without_cache(a);
+         a.append = true;
+       },
+       Code::invalid, "append without cache: new keys are written into a cache"},
+      {[](Attention& a) {
+         a = without_cache(a);
+         a.rotary_dim = 64;
+       },
+       Code::invalid, "rotary_dim = 64 without cache: positions are those of a cache's keys"},
+      {[](Attention& a) { a.rotary_dim = 33; }, Code::invalid,
+       "rotary_dim = 33: it must be an even number in [0, d_qk = 64]"},
+      {[](Attention& a) { a.rotary_dim = 66; }, Code::invalid,
+       "rotary_dim = 66: it must be an even number in [0, d_qk = 64]"},
+      {[](Attention& a) { a.rotary_dim = -2; }, Code::invalid,
+       "rotary_dim = -2: it must be an even number in [0, d_qk = 64]"},
+      {[](Attention& a) { a.rotary_pairs = true; }, Code::invalid, "rotary_pairs without rotary_dim: no column turns"},
+      {[](Attention& a) { a.split_keys = -1; }, Code::invalid,
+       "split_keys = -1: it must be 0 (parts begin anywhere) or more, up to 1073741824"},
   };
   for (const Row& row : all) {
     Attention a = cached().problem;
@@ -97,6 +122,16 @@ TEST(CacheApi, OperandsThatAreRefused) {
   operands.page_starts = starts;
   EXPECT_EQ(plan.run(operands, nullptr, 0).why,
             "page_starts is given, but the problem was planned without it: set Attention::page_size");
+  const std::pair<Tensor Operands::*, const char*> others[] = {
+      {&Operands::k_new, "k_new is given, but the problem was planned without it: set Attention::append"},
+      {&Operands::v_new, "v_new is given, but the problem was planned without it: set Attention::append"},
+      {&Operands::rotary, "rotary is given, but the problem was planned without it: set Attention::rotary_dim"},
+      {&Operands::sinks, "sinks is given, but the problem was planned without it: set Attention::sinks"}};
+  for (const auto& [tensor, why] : others) {
+    operands = rows.operands();
+    operands.*tensor = rows.q.view();
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, why);
+  }
 }
 
 std::string reported(const Instance& x) { return validate_lengths(x.problem, x.operands()).why; }

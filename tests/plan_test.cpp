@@ -124,22 +124,21 @@ TEST(Explain, GoldenJson) {
   EXPECT_EQ(
       lines,
       R"({"falchion":")" + version +
-          R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward",)"
-          R"("problem":{"dtype":"bf16","dtype_k":"as_q","dtype_v":"as_q","dtype_o":"as_q",)"
-          R"("b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
-          R"("band":{"left":-1,"right":0,"align":"bottom_right","offset":0},"score":{"scale":0.125,"softcap":0},)"
-          R"("alibi":false,"bias":false,"mask":false,"dropout":0,"lse":true,"row_max":false,"probabilities":false,)"
-          R"("any_order":false,"grads":"rounded","frozen":0,"zero_unused":false,"grad_lse":false,"grad_bias":false,)"
-          R"("grad_alibi":false,"packed":false,"cache":false,"page_size":0,"used_q":false,"used_k":false,"first_k":false},)"
-          R"("work":{"flops":2149580800,"bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},)"
-          R"("describe":"attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 )"
-          R"(threads 2 splits 1 ws 800 kB",)"
-          R"("decision":{"backend":"cpu","level":"avx512","tile":null,"dtype":"bf16","d":null,"built":true,"here":true},)"
-          R"("workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
+          R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward","problem":{"dtype":"bf16",)"
+          R"("dtype_k":"as_q","dtype_v":"as_q","dtype_o":"as_q","b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,)"
+          R"("d_qk":64,"d_v":64,"band":{"left":-1,"right":0,"align":"bottom_right","offset":0},)"
+          R"("score":{"scale":0.125,"softcap":0},"alibi":false,"bias":false,"mask":false,"dropout":0,"lse":true,)"
+          R"("row_max":false,"probabilities":false,"any_order":false,"grads":"rounded","frozen":0,)"
+          R"("zero_unused":false,"grad_lse":false,"grad_bias":false,"grad_alibi":false,"grad_sinks":false,)"
+          R"("packed":false,"cache":false,"page_size":0,"append":false,"rotary_dim":0,"rotary_pairs":false,)"
+          R"("split_keys":0,"sinks":false,"used_q":false,"used_k":false,"first_k":false},"work":{"flops":2149580800,)"
+          R"("bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},"describe":"attention_forward )"
+          R"(cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 threads 2 splits 1 ws 800 kB",)"
+          R"("decision":{"backend":"cpu","level":"avx512","tile":null,"dtype":"bf16","d":null,"built":true,)"
+          R"("here":true},"workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
           R"("threads":{"count":2,"callers_pool":false,"items":64,"items_a_thread":32,"busy_percent":100},"splits":1,)"
-          R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},)"
-          R"("rejected":[{"path":"sm90 bf16","reason":"no variant is built for sm90"},)"
-          R"({"path":"cpu amx bf16","reason":"this CPU has no AMX"}])");
+          R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},"rejected":[{"path":"sm90 )"
+          R"(bf16","reason":"no variant is built for sm90"},{"path":"cpu amx bf16","reason":"this CPU has no AMX"}])");
   EXPECT_TRUE(json.ends_with(R"("  cpu avx512 bf16  taken"]})")) << json;
 }
 

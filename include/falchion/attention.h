@@ -56,8 +56,13 @@ typedef struct fal_attention {
    * FAL_GRADS_ROUNDED, ... frozen: 1 no grad_q, 2 no grad_k and grad_v, 3 none of the three. */
   uint8_t any_order, grads, zero_unused, grad_lse, grad_bias, grad_alibi, frozen;
   uint8_t cache;        /* k and v are a KV cache: packed cuts q and o alone, and used_k is required */
-  uint8_t reserved2[6]; /* 0 */
+  uint8_t append;       /* a sequence's last keys are k_new and v_new, which the run writes into the cache */
+  uint8_t rotary_pairs; /* with rotary_dim: column 2 i turns with 2 i + 1; else i with i + rotary_dim / 2 */
+  uint8_t sinks, grad_sinks;
+  uint8_t reserved2[2]; /* 0 */
   int64_t page_size;    /* 0: a cache is (b, s_k, h_k, d); else (pages, page_size, h_k, d) with a page_table */
+  int64_t rotary_dim;   /* columns of q and k_new that the table `rotary` turns; 0: none */
+  int64_t split_keys;   /* parts of the keys begin at its multiples; 0: the plan decides */
 } fal_attention;
 
 /* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
@@ -81,6 +86,10 @@ typedef struct fal_operands {
   fal_origin origin;                 /* used with dropout, in both passes */
   fal_tensor page_table;             /* input: (b, columns, 1, 1) FAL_I32, or (1, total, 1, 1) with page_starts */
   const int32_t* page_starts;        /* (b + 1): columns [page_starts[i], page_starts[i + 1]) are sequence i's */
+  fal_tensor k_new, v_new;           /* inputs with append: rows as q has them, h_k heads; k and v are written too */
+  fal_tensor rotary;                 /* input: (1, positions, 2, rotary_dim / 2) f32, cosines, then sines */
+  fal_tensor sinks;                  /* input: (b or 1, 1, h_q, 1) f32 */
+  fal_tensor grad_sinks;             /* output, only for FAL_BACKWARD: as sinks */
 } fal_operands;
 
 /* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
@@ -95,7 +104,8 @@ typedef struct fal_operands {
     0, 0, 0, 0,                                           /* scale, softcap, dropout, reserved */ \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
     0, 0, 0, 0, 0, 0, 0, 0,                               /* any_order ... cache */               \
-    {0}, 0                                                /* reserved2, page_size */              \
+    0, 0, 0, 0, {0},                                      /* append ... reserved2 */              \
+    0, 0, 0                                               /* page_size ... split_keys */          \
   }
 /* clang-format on */
 FAL_API fal_attention fal_attention_init(void);

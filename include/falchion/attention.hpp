@@ -85,6 +85,19 @@ struct Attention {
   /// key j of sequence i lies in row j % page_size of page Operands::page_table[i][j / page_size]. s_k is the most keys
   /// that a sequence may have.
   std::int64_t page_size = 0;
+  /// The last keys of each sequence are new: as many as it has queries. They are rows of Operands::k_new and v_new, as
+  /// q has its own; the run writes them into the cache, whose used_k counts them, and sees them.
+  bool append = false;
+  /// Rotary embedding of q, and with append of k_new, before anything else: of their first rotary_dim columns (an even
+  /// number; 0: none), by the rows of Operands::rotary. Column i turns with column i + rotary_dim / 2, or with
+  /// rotary_pairs column 2 i with 2 i + 1. It is for a cache, whose older keys have been rotated when they were
+  /// written.
+  std::int64_t rotary_dim = 0;
+  bool rotary_pairs = false;
+  /// 0: the keys are cut into as many parts as the device likes. Else parts begin at multiples of split_keys, so that
+  /// the bits of a sequence's result depend on no other sequence of the run.
+  std::int64_t split_keys = 0;
+  bool sinks = false;  // one more key for each query head, with a score of its own and without a row of V
   bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, with the shift of Band (bottom_right when unset)
   bool bias = false;   // s += bias[b, h, i, j], of type f32 or dtype; -inf masks the key
   bool mask = false;   // boolean; true means that the key may be seen
@@ -96,8 +109,8 @@ struct Attention {
   Grads grads = Grads::rounded;  // of grad_q, grad_k and grad_v; accumulate also adds to grad_bias and grad_alibi
   bool zero_unused = false;      // rows of grad_q, grad_k, grad_v that belong to no used length get 0, not left alone
   bool grad_lse = false;         // there is a gradient of the lse, as an input
-  bool grad_bias = false, grad_alibi = false;  // the gradients that are wanted besides those of q, k and v
-  std::uint8_t frozen = 0;                     // what is not wanted: 1 grad_q, 2 grad_k and grad_v, 3 all three
+  bool grad_bias = false, grad_alibi = false, grad_sinks = false;  // wanted besides the gradients of q, k and v
+  std::uint8_t frozen = 0;  // what is not wanted: 1 grad_q, 2 grad_k and grad_v, 3 all three
   bool operator==(const Attention&) const = default;
 };
 
@@ -125,12 +138,17 @@ struct Operands {
   /// page_starts[i + 1]) are sequence i's. Keys of a page below 0, or past the cache, are masked and not read.
   Tensor page_table{};
   const std::int32_t* page_starts = nullptr;  // (b + 1), or null
+  Tensor k_new{}, v_new{};  // inputs with append: rows as q has them, h_k heads; k and v are then written too
+  /// input with rotary_dim: (1, positions, 2, rotary_dim / 2) f32, of each position the cosines and then the sines. Row
+  /// i of a sequence's q stands at position used_k - first_k - length of q + i.
+  Tensor rotary{};
+  Tensor sinks{};  // input    (b or 1, 1, h_q, 1) f32: scores that no scale, softcap or bias changes; they are in lse
 
   Tensor grad_o{};                      // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
   Tensor grad_lse{};                    // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
   Tensor grad_q{}, grad_k{}, grad_v{};  // outputs  as q, k, v, last axis contiguous; Attention::grads says the type
   Tensor grad_bias{};                   // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
-  Tensor grad_alibi{};                  // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
+  Tensor grad_alibi{}, grad_sinks{};    // outputs  (b or 1, 1, h_q, 1) f32, summed over b where the extent is 1
 };
 
 }  // namespace falchion

@@ -172,6 +172,7 @@ def attention_backward(
     grad_lse: AnyArray | None = None,
     grad_bias: AnyArray | None = None,
     grad_alibi: AnyArray | None = None,
+    grad_sinks: AnyArray | None = None,
     grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
     accumulate: bool = False,
     f32: bool = False,
@@ -185,6 +186,7 @@ def attention_backward(
     any_order: sums of grad_q may be made in any order: faster on a GPU, but the bits differ from run to run.
     grad_bias, grad_alibi: float32 arrays that the gradients of bias and alibi are written into; an axis of extent 1 is
         summed over.
+    grad_sinks: with the gradient of the sinks.
     grads: arrays to write into, a tuple of three. None in it is not computed, and None comes back; grad_k and grad_v
         are computed together.
     accumulate: adds to grads (and to grad_bias and grad_alibi), which are float32, instead of writing.
@@ -344,6 +346,7 @@ def varlen_backward(
     grad_lse: AnyArray | None = None,
     grad_bias: AnyArray | None = None,
     grad_alibi: AnyArray | None = None,
+    grad_sinks: AnyArray | None = None,
     grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
     accumulate: bool = False,
     f32: bool = False,
@@ -665,6 +668,7 @@ class Plan:
         grad_lse: bool = False,
         grad_bias: bool = False,
         grad_alibi: bool = False,
+        grad_sinks: bool = False,
         f32: bool = False,
         accumulate: bool = False,
         frozen: int = 0,

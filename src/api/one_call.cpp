@@ -66,6 +66,8 @@ void add_given(const auto& x, Pass pass, Attention* a) {
 #define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) \
   if (pass == Pass::forward) a->member = {};                     \
   if constexpr (requires { x.key.data; }) a->member |= pass == Pass::backward && is_given(x.key);
+#define FALCHION_CACHE_FIELD(kind, key, member, option, text) \
+  if constexpr (requires { x.key.data; }) a->member |= is_given(x.key);
 #define FALCHION_LENGTHS(key, ...) a->key |= x.key != nullptr;
 #include "base/fields.def"
 }
@@ -77,11 +79,16 @@ std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
   return outer * inner;
 }
 
+/// Operands that only a cache has say that k and v are one.
+bool is_of_cache(const Operands& x) { return is_any_given({&x.page_table, &x.k_new, &x.v_new, &x.rotary}); }
+
 /// A table says that k and v are a cache with pages, whose keys each sequence has as many of as the options say, or as
 /// the table has room for.
 void set_cache(const Operands& x, std::int64_t s_k, Attention* a) {
   a->cache = true;
   a->s_k = x.k.shape[1];
+  a->append |= is_any_given({&x.k_new, &x.v_new});
+  if (is_given(x.rotary)) a->rotary_dim = 2 * std::clamp<std::int64_t>(x.rotary.shape[3], 0, kMaxSequence);
   if (!is_given(x.page_table)) return;
   a->page_size = x.k.shape[1];
   a->s_k = s_k > 0 ? s_k : std::min(product_of(x.page_table.shape[1], a->page_size), kMaxSequence);
@@ -101,7 +108,7 @@ Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
     a.s_q = x.q.shape[1];
     a.s_k = x.k.shape[1];
   }
-  if (a.cache || is_given(x.page_table)) set_cache(x, options.s_k, &a);
+  if (a.cache || is_of_cache(x)) set_cache(x, options.s_k, &a);
   a.h_q = x.q.shape[2];
   a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3];

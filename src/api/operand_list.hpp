@@ -60,7 +60,7 @@ class OperandList {
  private:
   const char* owner_;
   const char* expected_;
-  std::array<Operand, 24> tensors_{};
+  std::array<Operand, 32> tensors_{};
   std::array<Array, 8> arrays_{};
   std::size_t tensor_count_ = 0;
   std::size_t array_count_ = 0;

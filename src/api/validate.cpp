@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "api/sizes.hpp"
+#include "plan/features.hpp"
 
 namespace falchion {
 namespace {
@@ -56,12 +57,28 @@ void check_score(const Attention& a, Check* check) {
   check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it must be in [0, 1]");
 }
 
+void check_rotary(const Attention& a, Check* check) {
+  check->require(a.rotary_dim >= 0 && a.rotary_dim % 2 == 0 && a.rotary_dim <= a.d_qk, "rotary_dim = ", a.rotary_dim,
+                 ": it must be an even number in [0, d_qk = ", a.d_qk, "]");
+  check->require(a.rotary_dim == 0 || a.cache, "rotary_dim = ", a.rotary_dim,
+                 " without cache: positions are those of a cache's keys");
+  check->require(!a.rotary_pairs || a.rotary_dim > 0, "rotary_pairs without rotary_dim: no column turns");
+}
+
+/// What no path has yet is refused by its name.
+void check_features(const Attention& a, Pass pass, Check* check) {
+  const Features asked = features_of(a, pass) & kNotYet;
+  check->supported(asked.empty(), asked.empty() ? "" : name(asked.first()), " is not built yet");
+}
+
 /// What a cache is not built with is refused by its name.
 void check_cache(const Attention& a, Pass pass, Check* check) {
   check->require(a.page_size >= 0 && a.page_size <= kMaxSequence, "page_size = ", a.page_size,
                  ": it must be 0 (a cache without pages) or more, up to ", kMaxSequence);
   check->require(a.page_size == 0 || a.cache, "page_size = ", a.page_size,
                  " without cache: pages are those of a cache");
+  check->require(!a.append || a.cache, "append without cache: new keys are written into a cache");
+  check_rotary(a, check);
   if (!a.cache) return;
   check->require(a.used_k, "cache without used_k: a cache has its full capacity, and used_k says how many keys count");
   check->supported(pass == Pass::forward,
@@ -85,6 +102,7 @@ void check_backward(const Attention& a, Check* check) {
                  "zero_unused with grads = accumulate: gradients are added to what is there, so nothing is set to 0");
   check->require(!a.grad_bias || a.bias, "grad_bias without bias: there is no bias to have a gradient");
   check->require(!a.grad_alibi || a.alibi, "grad_alibi without alibi: there are no slopes to have a gradient");
+  check->require(!a.grad_sinks || a.sinks, "grad_sinks without sinks: there are no sinks to have a gradient");
 }
 
 Status validate_problem(const Attention& a, Pass pass) {
@@ -95,7 +113,10 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_band(a.band, &check);
   check_score(a, &check);
   check.require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
+  check.require(a.split_keys >= 0 && a.split_keys <= kMaxSequence, "split_keys = ", a.split_keys,
+                ": it must be 0 (parts begin anywhere) or more, up to ", kMaxSequence);
   check_cache(a, pass, &check);
+  if (check.ok()) check_features(a, pass, &check);
   if (pass == Pass::backward) check_backward(a, &check);
   check.require(pass == Pass::backward || !(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");

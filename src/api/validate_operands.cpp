@@ -28,9 +28,10 @@ Operand described(const Attention& a, Pass pass, const Operands& x, const Operan
   const bool packed_k = a.packed && !a.cache;
   if ((a.packed && &tensor == &x.q) || (packed_k && &tensor == &x.k)) out.shape[1] = kAnyExtent;  // how many rows
   if (a.page_size > 0 && &tensor == &x.k) out.shape[0] = kAnyExtent;                              // how many pages
-  if (of.shape == OperandField::page_table) out.shape[1] = kAnyExtent;
+  if (of.shape == OperandField::page_table || of.shape == OperandField::rotary) out.shape[1] = kAnyExtent;
   if (of.shape == OperandField::head_numbers && tensor.shape[0] == 1) out.shape[0] = 1;
-  out.output = of.in(pass) == OperandField::writes;
+  const bool appended = a.append && (&tensor == &x.k || &tensor == &x.v);
+  out.output = of.in(pass) == OperandField::writes || appended;
   out.broadcast = of.shape == OperandField::scores ? 4 : 0;
   out.contiguous = of.has_rows() && of.shape != OperandField::loose_o;
   out.moved = of.has_rows();
@@ -89,6 +90,8 @@ Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
     case OperandField::q: return {b, rows_q, a.h_q, a.d_qk};
     case OperandField::k: return {b_k, rows_k, a.h_k, a.d_qk};
     case OperandField::v: return {b_k, rows_k, a.h_k, a.d_v};
+    case OperandField::k_new: return {b, rows_q, a.h_k, a.d_qk};
+    case OperandField::v_new: return {b, rows_q, a.h_k, a.d_v};
     case OperandField::o:
     case OperandField::loose_o: return {b, rows_q, a.h_q, a.d_v};
     case OperandField::row_numbers: return {b, a.h_q, rows_q, 1};
@@ -96,6 +99,7 @@ Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
     case OperandField::scores: return {a.b, a.h_q, a.s_q, a.s_k};
     case OperandField::head_numbers: return {a.b, 1, a.h_q, 1};
     case OperandField::page_table: return {x.page_starts != nullptr ? 1 : a.b, x.page_table.shape[1], 1, 1};
+    case OperandField::rotary: return {1, x.rotary.shape[1], 2, a.rotary_dim / 2};
   }
   return {};
 }
@@ -123,6 +127,7 @@ Pass pass_of(const Operands& x) {
 Status validate_operands(const Attention& a, const Operands& x, const OperandList& list) {
   Check check;
   check_operands(list, &check);
+  check.require(a.rotary_dim == 0 || x.rotary.shape[1] > 0, "rotary.shape[1] = 0: it needs a row for each position");
   if (a.dropout > 0 && x.rng.origin != Rng::Origin{}) check_origin(a, x.rng.origin, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   check_rows_without_sequence("k", a.packed && !a.cache, a.b, x.k.shape[1], &check);

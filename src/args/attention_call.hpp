@@ -9,13 +9,14 @@
 #include "args/view.hpp"
 #include "policy/cache.hpp"
 #include "policy/dropout.hpp"
+#include "policy/rotary.hpp"
 
 namespace falchion {
 
 /// Tensors have axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
-/// have (b, h, s_q, 1), and alibi has (b, 1, h, 1).
+/// have (b, h, s_q, 1), and alibi and sinks have (b, 1, h, 1).
 struct AttentionCall {
-  View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi;
+  View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi, sinks;
   bool bias_f32 = false;                                                      // else bias has the input type
   std::int64_t b = 0, s_q = 0, s_k = 0, h_q = 0, h_k = 0, d_qk = 0, d_v = 0;  // s: capacity of one sequence
   bool packed = false;                                                        // q, k, v, o are (1, total, h, d)
@@ -33,6 +34,10 @@ struct AttentionCall {
   DropoutOrigin origin;
   bool cache = false;  // k and v are a cache: `packed` is of q and o alone
   CachePages pages{};  // of a cache
+  View k_new, v_new;   // rows that a run appends to a cache
+  bool append = false;
+  RotaryTable rotation{};       // of q and k_new
+  std::int64_t split_keys = 0;  // parts of the keys begin at its multiples; 0: anywhere
 };
 
 /// Are k and v rows of all sequences, one behind the other?

@@ -54,10 +54,25 @@ constexpr bool has_lengths(const Attention& a) {
 /// A tensor of a run: what a pass does with it, its axes, its type.
 struct OperandField {
   enum Use : std::uint8_t { neither, reads, writes };
-  /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. loose_o: as o, with any strides. row_numbers: (b,
-  /// h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent may be 1 instead. head_numbers: (b or 1, 1,
-  /// h, 1). page_table: (b or 1, columns, 1, 1).
-  enum Shape : std::uint8_t { q, k, v, o, loose_o, row_numbers, pairs, scores, head_numbers, page_table };
+  /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. k_new, v_new: rows as q, heads as k and v. loose_o:
+  /// as o, with any strides. row_numbers: (b, h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent
+  /// may be 1 instead. head_numbers: (b or 1, 1, h, 1). page_table: (b or 1, columns, 1, 1). rotary: (1, positions, 2,
+  /// rotary_dim / 2).
+  enum Shape : std::uint8_t {
+    q,
+    k,
+    v,
+    o,
+    k_new,
+    v_new,
+    loose_o,
+    row_numbers,
+    pairs,
+    scores,
+    head_numbers,
+    page_table,
+    rotary
+  };
   /// same: as q. gradient: as Attention::grads says.
   enum Type : std::uint8_t { same, f32, f32_or_same, boolean, gradient, i32 };
 

@@ -23,6 +23,7 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ca
     call->total_k = std::min(x.k.shape[1], call->total_k);  // no more than the workspace holds
   }
   call->pages = pages_of(problem, x);
+  call->rotation = rotation_of(problem, x);
   call->seed = x.rng.seed;
   call->offset = x.rng.offset;
   call->rng_at = problem.dropout > 0 ? x.rng.at : nullptr;

@@ -59,6 +59,8 @@ std::string with_text(const Attention& a, Pass pass) {
     }
   });
   also(a.page_size > 0, text("pages of ", a.page_size, " keys"));
+  also(a.rotary_dim > 0, text("rotary embedding of ", a.rotary_dim, " columns"));
+  also(a.split_keys > 0, text("parts of ", a.split_keys, " keys"));
   if (pass == Pass::forward) return with;
   also(a.grads == Grads::f32, "gradients in f32");
   also(a.grads == Grads::accumulate, "gradients added to what is there");

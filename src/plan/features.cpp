@@ -64,6 +64,9 @@ std::string holders_of(Feature x, const Variant& variant, Features asked) {
   std::vector<const KindOfVariant*> all;
   for (const KindOfVariant& kind : kinds::kAll)
     if (kind.features.has(x) && is_there(kind)) all.push_back(&kind);
+  const auto has_it = [&](const KindOfVariant& kind) { return kind.features.has(x) && kind.op == variant.op; };
+  if (all.empty() && std::none_of(std::begin(kinds::kAll), std::end(kinds::kAll), has_it))
+    return text("another back end: no variant of a GPU has it");
   if (all.empty()) return "another type";
   const auto of_its_backend = [&](const KindOfVariant& kind) {
     return kind.backend == all[0]->backend && is_there(kind);

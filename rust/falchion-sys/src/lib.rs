@@ -92,7 +92,8 @@ structs! {
         packed: u8, used_q: u8, used_k: u8, first_k: u8, alibi: u8, bias: u8, mask: u8, lse: u8, row_max: u8,
         probabilities: u8, any_order: u8, grads: u8, zero_unused: u8, grad_lse: u8, grad_bias: u8, grad_alibi: u8,
         frozen: u8,
-        cache: u8, reserved2: [u8; 6], page_size: i64,
+        cache: u8, append: u8, rotary_pairs: u8, sinks: u8, grad_sinks: u8, reserved2: [u8; 2],
+        page_size: i64, rotary_dim: i64, split_keys: i64,
     }
     fal_operands {
         size: usize, q: fal_tensor, k: fal_tensor, v: fal_tensor, o: fal_tensor,
@@ -103,6 +104,7 @@ structs! {
         grad_o: fal_tensor, grad_lse: fal_tensor, grad_q: fal_tensor, grad_k: fal_tensor, grad_v: fal_tensor,
         grad_bias: fal_tensor, grad_alibi: fal_tensor, origin: fal_origin,
         page_table: fal_tensor, page_starts: *const i32,
+        k_new: fal_tensor, v_new: fal_tensor, rotary: fal_tensor, sinks: fal_tensor, grad_sinks: fal_tensor,
     }
     fal_linear_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,

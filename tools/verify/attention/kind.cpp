@@ -61,8 +61,9 @@ void require_attention(const Problem& p) {
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"b", a.b}, {"s_q", a.s_q}, {"s_k", a.s_k}, {"h_q", a.h_q}, {"h_k", a.h_k}, {"d_qk", a.d_qk}, {"d_v", a.d_v}};
   for (const auto& [key, size] : sizes) require_between(key, size, 0, kInt32);
-  require_between("cache", a.cache ? 1 : 0, 0, 0);  // storms make no caches yet
-  require_between("page_size", a.page_size, 0, 0);
+    // Storms make no caches yet.
+#define FALCHION_CACHE_FIELD(kind, key, member, ...) require_between(#key, static_cast<std::int64_t>(a.member), 0, 0);
+#include "base/fields.def"
   require_list("lengths_q", p.lengths_q, a.packed, a.b, 0);
   require_list("lengths_k", p.lengths_k, a.packed, a.b, 0);
   // Any value is allowed, because kernels clamp the lengths in use.
