@@ -16,13 +16,14 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// kRows: the query rows of a tile. Keys are the rows of both products, and query rows their columns: S^T = K Q^T and
-/// O^T += V^T P^T.
-template <class Element_, int kD_, int kRows_>
+/// kRows: the query rows of a tile. kPages: keys lie in the pages of a cache. Keys are the rows of both products, and
+/// query rows their columns: S^T = K Q^T and O^T += V^T P^T.
+template <class Element_, int kD_, int kRows_, bool kPages_>
 struct DecodeConfig {
   using Element = Element_;
   static constexpr DecodeTile kTile = decode_tile(kD_);
   static constexpr int kD = kD_, kRows = kRows_, kKeys = kTile.keys, kStages = kTile.stages;
+  static constexpr bool kPages = kPages_;
   static constexpr int kWarps = kTile.warps, kConsumers = 32 * kWarps, kThreads = kTile.threads();
   static constexpr int kProducers = kThreads - kConsumers;
   static_assert(kD % 64 == 0 && kRows <= kTile.rows && kConsumers % kProducers == 0);

@@ -50,8 +50,9 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
     int n = tiles + skipped;
     for (int t = begin + skipped; t < end; t += Config::kTurns, n += Config::kTurns) {
       const int stage = n % Config::kStages;
+      const bool there = rows.is_there(t);
       shared.full[stage].wait(n / Config::kStages % 2);
-      rows.multiply(walk, cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]), t);
+      rows.multiply(walk, cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]), t, there);
       shared.empty[stage].arrive();
     }
     tiles += end - begin;
@@ -91,8 +92,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 template <class Element, int kD, int kRows>
 int launch_rows(const AttentionArgs& a, void* stream) {
-  using Config = DecodeConfig<Element, kD, kRows>;
-  return launch_decode<attention_forward<Config>, Config>(a, stream);
+  using InRows = DecodeConfig<Element, kD, kRows, false>;
+  using InPages = DecodeConfig<Element, kD, kRows, true>;
+  return a.pages.size > 0 ? launch_decode<attention_forward<InPages>, InPages>(a, stream)
+                          : launch_decode<attention_forward<InRows>, InRows>(a, stream);
 }
 
 template <class Element, int kD>

@@ -17,9 +17,12 @@ template <auto kKernel, class Config>
 int launch_decode(const AttentionArgs& a, void* stream) {
   if (a.walkers == 0) return cudaSuccess;
   // The plan has checked the number of tiles, but it knows packed rows only from a hint.
+  const bool packed_keys = has_packed_keys(a);
   if (a.packed) {
-    const auto rows = static_cast<double>(a.total_q * a.group), keys = static_cast<double>(a.total_k);
-    const double tiles = (rows / Config::kRows + 1) * (keys / Config::kKeys + static_cast<double>(a.b));
+    const auto rows = static_cast<double>(a.total_q * a.group), sequences = static_cast<double>(a.b);
+    const auto keys = static_cast<double>(packed_keys ? a.total_k : a.s_k);
+    const double tiles = packed_keys ? (rows / Config::kRows + 1) * (keys / Config::kKeys + sequences)
+                                     : (rows / Config::kRows + sequences) * (keys / Config::kKeys + 1);
     if (std::max(rows, keys) > kDecodeMostLength || tiles * static_cast<double>(a.h_q / a.group) > INT32_MAX)
       return cudaErrorInvalidConfiguration;
   }
@@ -29,7 +32,7 @@ int launch_decode(const AttentionArgs& a, void* stream) {
                         .by_groups = Divisor(a.walkers / a.section),
                         .by_blocks = Divisor(a.h_q / a.group / a.section),
                         .s_q = static_cast<int>(a.packed ? a.total_q : a.s_q),
-                        .s_k = static_cast<int>(a.packed ? a.total_k : a.s_k),
+                        .s_k = static_cast<int>(packed_keys ? a.total_k : a.s_k),
                         .number = launch_number(),
                         .places = reinterpret_cast<float4*>(workspace),
                         .numbers = reinterpret_cast<std::uint64_t*>(

@@ -6,19 +6,10 @@
 #include "base/host_device.hpp"
 #include "gpu/blocks/async.cuh"
 #include "gpu/blocks/lane_blocks.hpp"
+#include "policy/cache.hpp"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
-
-/// The place of a key: row `row` of entry `batch` of k and v.
-struct KeyPlace {
-  int batch, row;
-};
-/// Where the keys of a sequence lie.
-struct KeyRows {
-  int batch, begin;
-  FALCHION_DEVICE KeyPlace at(int key) const { return {batch, begin + key}; }
-};
 
 /// A thread's chunk of 16 bytes of the rows of k or v.
 template <class Element>
@@ -28,8 +19,10 @@ class DecodeSource {
       : x(x), first(static_cast<const Element*>(x.data) + chunk * 8), bytes(chunk * 8 < d ? 16 : 0) {
     asm volatile("" : "+l"(first), "+r"(bytes));  // made here, before the kernel waits for earlier ones
   }
-  FALCHION_DEVICE const Element* at(const KeyPlace& place, int head) const {
-    return first + place.batch * x.stride[0] + place.row * x.stride[1] + head * x.stride[2];
+  FALCHION_DEVICE const Element* of_head(int head) const { return first + head * x.stride[2]; }
+  /// Where a key is, counted from where the first one is.
+  FALCHION_DEVICE std::int64_t offset(const KeyPlace& place) const {
+    return place.batch * x.stride[0] + place.row * x.stride[1];
   }
   /// Copies a chunk, or makes it 0. Chunks past the head dim become 0.
   FALCHION_DEVICE void copy(const Element* from, std::uint32_t to, bool exists) const {
@@ -70,34 +63,84 @@ class DecodeProducer {
   }
 
  private:
-  static constexpr int kChunks = Config::kD / 8;                          // threads that copy a row
-  static constexpr int kAtOnce = Config::kProducers / kChunks;            // rows that all threads copy at a time
+  static constexpr int kChunks = Config::kD / 8;  // threads that copy a row
+  static constexpr int kWarps = Config::kProducers / 32;
+  static constexpr int kAtOnce = Config::kProducers / kChunks;  // rows that all threads copy at a time
+  static constexpr int kPasses = Config::kKeys / kAtOnce;
   static constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
 
-  FALCHION_DEVICE void load_segment(const DecodeWalk<Config>& walk) {
-    const KeyRows rows{a.packed ? 0 : walk.b, walk.sequence.k_begin};
+  /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to): copies this thread's chunk of row
+  /// `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile.
+  template <class Begin, class Copy>
+  FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
     const int line0 = thread / kChunks, end = walk.end_tile();
     const std::uint32_t place = 2 * swizzled<Config::kKeys>(line0, thread % kChunks * 8);
-    const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
-    int key = walk.begin_tile() * Config::kKeys + line0;
-    const KeyPlace first = rows.at(key);
-    const Element *from_k = k.at(first, walk.head_k), *from_v = v.at(first, walk.head_k);
     for (int t = walk.begin_tile(); t < end; ++t, ++loaded) {
       const int stage = loaded % Config::kStages, round = loaded / Config::kStages;
+      begin(t);
       if (round > 0) shared.empty[stage].wait((round - 1) % 2);
       const std::uint32_t to = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place;
       CUTE_UNROLL
-      for (int i = 0; i < Config::kKeys / kAtOnce; ++i) {
-        const bool exists = key < walk.sequence.k_length;
+      for (int i = 0; i < kPasses; ++i) {
         const std::uint32_t at = kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
-        k.copy(from_k, at, exists);
-        v.copy(from_v, at + kTile, exists);
-        key += kAtOnce;
-        from_k += step_k;
-        from_v += step_v;
+        copy(i, t * Config::kKeys + line0 + i * kAtOnce, at);
       }
       arrive_with_copies(shared.full[stage]);
     }
+  }
+  FALCHION_DEVICE void load_segment(const DecodeWalk<Config>& walk) {
+    if constexpr (Config::kPages) {
+      load_pages(walk);
+    } else {
+      load_rows(walk);
+    }
+  }
+  FALCHION_DEVICE void load_rows(const DecodeWalk<Config>& walk) {
+    const KeyRows rows{has_packed_keys(a) ? 0 : walk.b, walk.sequence.k_begin};
+    const KeyPlace first = rows.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
+    const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
+    const Element *from_k = k.of_head(walk.head_k) + k.offset(first),
+                  *from_v = v.of_head(walk.head_k) + v.offset(first);
+    load_tiles(
+        walk, [](int) {},
+        [&](int, int key, std::uint32_t to) {
+          const bool exists = key < walk.sequence.k_length;
+          k.copy(from_k, to, exists);
+          v.copy(from_v, to + kTile, exists);
+          from_k += step_k;
+          from_v += step_v;
+        });
+  }
+  /// A warp copies kKeys / kWarps rows of a tile. Each lane looks one of them up, a tile ahead, and tells it to the
+  /// lanes that copy the row. A key in a page that is not there becomes 0.
+  FALCHION_DEVICE void load_pages(const DecodeWalk<Config>& walk) {
+    constexpr int kOfWarp = kAtOnce / kWarps;  // rows that a warp copies at a time
+    static_assert(kOfWarp * kPasses <= 32);
+    const KeyRows rows = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
+    const Element *const of_k = k.of_head(walk.head_k), *const of_v = v.of_head(walk.head_k);
+    const int lane = thread % 32, line = lane / kOfWarp * kAtOnce + thread / 32 * kOfWarp + lane % kOfWarp;
+    const auto look_up = [&](int t) {
+      const int key = t * Config::kKeys + line;
+      return lane < kOfWarp * kPasses && key < walk.sequence.k_length ? rows.at(key) : KeyPlace{-1, 0};
+    };
+    KeyPlace next = look_up(walk.begin_tile());
+    std::int64_t in_k = 0, in_v = 0;
+    bool exists = false;
+    load_tiles(
+        walk,
+        [&](int t) {
+          exists = next.exists();
+          in_k = k.offset(next);
+          in_v = v.offset(next);
+          next = look_up(t + 1);
+        },
+        [&](int i, int, std::uint32_t to) {
+          const int from = i * kOfWarp + lane / kChunks;
+          const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
+          const bool copies = __shfl_sync(~0u, exists, from);
+          k.copy(of_k + (copies ? row_k : 0), to, copies);
+          v.copy(of_v + (copies ? row_v : 0), to + kTile, copies);
+        });
   }
 
   /// Waits until the CTAs that this one hears have emptied their places, and lets the consumers know. It sets their

@@ -6,6 +6,7 @@
 #include "gpu/blocks/lane_blocks.hpp"
 #include "gpu/blocks/mma.cuh"
 #include "gpu/blocks/softmax.cuh"
+#include "policy/cache.hpp"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
@@ -35,20 +36,31 @@ class DecodeRows {
 
   FALCHION_DEVICE DecodeRows(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk)
       : a(a), by(by), c(a.scale * kLog2e) {
+    if constexpr (Config::kPages) {
+      keys = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
+      k_length = walk.sequence.k_length;
+    }
     clear();
     load_q(walk);
     const int last = max(walk.rows, 1) - 1;
     unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
   }
 
-  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on.
-  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t) {
+  /// Is this lane's key of tile t, of the warp's 16, in a page that is there? Keys past the sequence are masked anyway.
+  FALCHION_DEVICE bool is_there(int t) const {
+    if constexpr (!Config::kPages) return true;
+    const int key = t * Config::kKeys + place.slice * 16 + static_cast<int>(threadIdx.x) % 16;
+    return key >= k_length || keys.at(key).exists();
+  }
+  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on. there: is_there(t).
+  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t, bool there) {
     constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
     const int lane = static_cast<int>(threadIdx.x) % 32, key0 = t * Config::kKeys + place.slice * 16;
     const std::uint32_t lines = k + place.slice * 16 * 128;
     float s[kBlocks][4];
     multiply_k_q({LaneBlocks::down_first(lane), lines}, s);                                      // S^T = K Q^T
     if (key0 < unmasked.begin || key0 + 16 > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
+    if constexpr (Config::kPages) hide_holes(there, s);
     std::uint32_t p[kBlocks][2];
     update(s, p);                                                      // P = e^(scale S - m)
     multiply_v_p({LaneBlocks::across_first(lane), lines + kTile}, p);  // O^T += V^T P^T
@@ -130,6 +142,16 @@ class DecodeRows {
       }
     }
   }
+  /// S = -inf at keys of pages that are not there.
+  FALCHION_DEVICE static void hide_holes(bool there, float (&s)[kBlocks][4]) {
+    const unsigned exist = __ballot_sync(~0u, there) >> static_cast<int>(threadIdx.x) % 32 / 4;
+    if (exist == ~0u >> static_cast<int>(threadIdx.x) % 32 / 4) return;
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      CUTE_UNROLL
+      for (int e = 0; e < 4; ++e) s[b][e] = (exist >> e / 2 * 8 & 1U) != 0 ? s[b][e] : -FALCHION_INF;
+    }
+  }
   /// P from the scores, and m, l and O for it.
   FALCHION_DEVICE void update(const float (&s)[kBlocks][4], std::uint32_t (&p)[kBlocks][2]) {
     CUTE_UNROLL
@@ -171,6 +193,8 @@ class DecodeRows {
   const float c;  // one unit of S in the exponent of 2
   std::uint32_t q[kSteps][kBlocks][2];
   DecodeKeys unmasked;  // those that every row sees
+  KeyRows keys;         // kPages: where they lie
+  int k_length;         // kPages
 };
 
 }  // namespace falchion::sm90

@@ -98,7 +98,8 @@ class DecodeWalk {
   }
   FALCHION_DEVICE DecodeSequence sequence_of(int i) const {
     const DecodeRange q = DecodeRange::of(i, a.cu_q, grid.s_q, a.used_q);
-    const DecodeRange k = DecodeRange::of(i, a.cu_k, grid.s_k, a.used_k).from(i, a.first_k);
+    const int most = Config::kPages ? static_cast<int>(room_of_cache(a, i)) : grid.s_k;
+    const DecodeRange k = DecodeRange::of(i, a.cu_k, most, a.used_k).from(i, a.first_k);
     return DecodeSequence::of(grid.band, q.length, k, a.group, Config::kRows, Config::kKeys);
   }
   FALCHION_DEVICE std::uint32_t segments(const DecodeSequence& x) const {
