@@ -62,6 +62,16 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
   }
 }
 
+/// Reads the kernel's parameters before it waits for earlier ones: the first look at a line of them takes as long as
+/// one at the L2, and one after another they would come later.
+template <class Parameters>
+FALCHION_DEVICE void read_ahead(const Parameters& x) {
+  constexpr int kLine = 64;  // bytes
+  CUTE_UNROLL
+  for (std::size_t i = 0; i < sizeof(x); i += kLine)
+    asm volatile("" ::"r"(*reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const char*>(&x) + i)));
+}
+
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
@@ -77,11 +87,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     shared.emptied.init(1);
     cutlass::arch::fence_barrier_init();
   }
+  read_ahead(a);
+  read_ahead(grid);
   __syncthreads();
   DecodeWalk<Config> walk(a, grid);
   DecodeProducer<Config> producer(a, shared);
-  wait_for_earlier_kernels();
+  // Only lengths that lie on the device may come from an earlier kernel.
+  if (walk.reads_lengths()) wait_for_earlier_kernels();
   walk.find(shared);
+  if (!walk.reads_lengths()) wait_for_earlier_kernels();
   if (walk.share.empty()) return;
   if (threadIdx.x < Config::kConsumers) {
     consume<Config>(a, by, walk, shared);

@@ -111,31 +111,36 @@ class DecodeProducer {
           from_v += step_v;
         });
   }
-  /// A warp copies kKeys / kWarps rows of a tile. Each lane looks one of them up, a tile ahead, and tells it to the
-  /// lanes that copy the row. A key in a page that is not there becomes 0.
+  /// A warp copies kOfWarp rows of each tile. Each lane looks one of them up and tells it to the lanes that copy the
+  /// row, and as a warp has twice as many lanes, it looks up those of two tiles, two tiles ahead. A key in a page that
+  /// is not there becomes 0.
   FALCHION_DEVICE void load_pages(const DecodeWalk<Config>& walk) {
-    constexpr int kOfWarp = kAtOnce / kWarps;  // rows that a warp copies at a time
-    static_assert(kOfWarp * kPasses <= 32);
+    constexpr int kPass = kAtOnce / kWarps, kOfWarp = kPass * kPasses;  // rows of a pass, and of a tile
+    static_assert(2 * kOfWarp <= 32);
     const KeyRows rows = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
     const Element *const of_k = k.of_head(walk.head_k), *const of_v = v.of_head(walk.head_k);
-    const int lane = thread % 32, line = lane / kOfWarp * kAtOnce + thread / 32 * kOfWarp + lane % kOfWarp;
-    const auto look_up = [&](int t) {
+    const int lane = thread % 32, row = lane % kOfWarp, begin = walk.begin_tile();
+    const int line = lane / kOfWarp * Config::kKeys + row / kPass * kAtOnce + thread / 32 * kPass + row % kPass;
+    const auto look_up = [&](int t) {  // in the tiles t and t + 1
       const int key = t * Config::kKeys + line;
-      return lane < kOfWarp * kPasses && key < walk.sequence.k_length ? rows.at(key) : KeyPlace{-1, 0};
+      return lane < 2 * kOfWarp && key < walk.sequence.k_length ? rows.at(key) : KeyPlace{-1, 0};
     };
-    KeyPlace next = look_up(walk.begin_tile());
+    KeyPlace next = look_up(begin);
     std::int64_t in_k = 0, in_v = 0;
     bool exists = false;
+    int first_lane = 0;  // of the tile's rows
     load_tiles(
         walk,
         [&](int t) {
+          first_lane = (t - begin) % 2 * kOfWarp;
+          if (first_lane != 0) return;
           exists = next.exists();
           in_k = k.offset(next);
           in_v = v.offset(next);
-          next = look_up(t + 1);
+          next = look_up(t + 2);
         },
         [&](int i, int, std::uint32_t to) {
-          const int from = i * kOfWarp + lane / kChunks;
+          const int from = first_lane + i * kPass + lane / kChunks;
           const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
           const bool copies = __shfl_sync(~0u, exists, from);
           k.copy(of_k + (copies ? row_k : 0), to, copies);

@@ -32,6 +32,10 @@ class DecodeWalk {
       : a(a), grid(grid), group(static_cast<int>(grid.by_width.divide(blockIdx.x))) {
     column = static_cast<int>(blockIdx.x) - group * static_cast<int>(grid.by_width.value());
   }
+  FALCHION_DEVICE bool reads_lengths() const {
+    return a.used_k != nullptr || a.used_q != nullptr || a.cu_q != nullptr || a.first_k != nullptr ||
+           (Config::kPages && a.pages.starts != nullptr);
+  }
   /// Reads the lengths and goes to the last segment. All threads of the CTA call it together.
   FALCHION_DEVICE void find(typename Config::Shared& shared) {
     if (a.b <= 32) {
