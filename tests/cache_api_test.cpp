@@ -270,9 +270,7 @@ Attention decode_in_pages(std::int64_t s_q, std::int64_t d) {
 
 TEST(CachePlan, PagesHaveKindsOfTheirOwn) {
   for (const int sm : {80, 90}) {
-    EXPECT_EQ(variant_of(decode_in_pages(1, 128), on(sm)), "sm80 pages few bf16 128");
-    EXPECT_EQ(variant_of(decode_in_pages(4, 40), on(sm)), "sm80 pages few bf16 64");
-    EXPECT_EQ(variant_of(decode_in_pages(5, 128), on(sm)), "sm80 pages_general bf16 128");
+    EXPECT_EQ(variant_of(decode_in_pages(9, 128), on(sm)), "sm80 pages_general bf16 128");
     EXPECT_EQ(variant_of(decode_in_pages(500, 192), on(sm)), "sm80 pages_general bf16 256");
     Attention a = decode_in_pages(1, 128);
     a.score.softcap = 30;
@@ -289,9 +287,25 @@ TEST(CachePlan, PagesHaveKindsOfTheirOwn) {
   }
 }
 
-TEST(CachePlan, WhyHoppersOwnDoNotTakePages) {
+TEST(CachePlan, FewRowsOverPages) {
+  for (const int sm : {80, 90}) {
+    const std::string decode = sm == 90 ? "sm90 decode bf16 " : "sm80 pages few bf16 ";
+    EXPECT_EQ(variant_of(decode_in_pages(1, 128), on(sm)), decode + "128");
+    EXPECT_EQ(variant_of(decode_in_pages(4, 40), on(sm)), decode + "64");
+    EXPECT_EQ(variant_of(decode_in_pages(5, 128), on(sm)),
+              sm == 90 ? "sm90 decode bf16 128" : "sm80 pages_general bf16 128");
+    Attention a = decode_in_pages(1, 128);
+    a.packed = true;
+    EXPECT_EQ(variant_of(a, on(sm)), decode + "128");
+    a.page_size = 0;
+    EXPECT_EQ(variant_of(a, on(sm)), sm == 90 ? "sm90 decode bf16 128" : "sm80 plain few bf16 128");
+  }
+}
+
+TEST(CachePlan, WhyHoppersOtherKindsDoNotTakePages) {
   const std::string story = story_of(decode_in_pages(500, 128), hopper());
-  EXPECT_NE(story.find("a cache with pages needs a pages variant of sm80 or a pages_general one"), std::string::npos)
+  EXPECT_NE(story.find("a cache with pages needs a decode variant of sm90, a pages one or a pages_general one"),
+            std::string::npos)
       << story;
   EXPECT_NE(story.find("with        cache, used_k, pages of 16 keys\n"), std::string::npos) << story;
 }
