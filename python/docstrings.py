@@ -23,6 +23,8 @@ OF_KIND = {
     "tensor": "AnyArray | None = None",
     "output": "AnyArray | None = None",
     "lengths": "AnyArray | None = None",
+    "starts": "AnyArray | None = None",
+    "count": "int = 0",
     "flag": "bool = False",
 }
 OWN = {
@@ -38,34 +40,41 @@ OWN = {
     "threads": "int = 0",
     "stream": "Any = None",
 }
-ARRAYS = ("tensor", "output", "lengths")
+ARRAYS = ("tensor", "output", "lengths", "starts")
 
 Rows = list[tuple[str, str, str]]  # kind, name, text
 
 
 def fields(macro: str) -> Rows:
     """The rows of fields.def that have an argument here."""
+    own = {"LENGTHS": "lengths", "CACHE_OPERAND": "tensor"}
     found: Rows = []
     for line in FIELDS.read_text().splitlines():
         if not line.startswith(f"FALCHION_{macro}("):
             continue
-        words = line[line.index("(") + 1 :].split(",")
-        kind, name = ("lengths", words[0]) if macro == "LENGTHS" else (words[0], words[1].strip())
+        words = [word.strip() for word in line[line.index("(") + 1 :].split(",")]
+        kind, name = (own[macro], words[0]) if macro in own else words[:2]
         if kind in OF_KIND:
             found.append((kind, name, re.findall(r'"([^"]*)"', line)[-1]))
     return found
 
 
-def options() -> tuple[Rows, Rows]:
-    """The options of every function of attention and those of gradients, in the order of options.def."""
+def options() -> tuple[Rows, Rows, Rows]:
+    """The options of every function of attention, those of the forward pass and those of gradients, in the order of
+    options.def."""
     common: Rows = []
+    forwards: Rows = []
     gradients: Rows = []
+    texts = {name: text for _, name, text in fields("CACHE_FIELD")}
     for line in OPTIONS.read_text().splitlines():
         if own := re.fullmatch(r"(BAND|RUN|TARGET)_OPTION\((\w+)\)", line):
             common.append((own[1].lower(), own[2], ""))
+        elif own := re.fullmatch(r"(FLAG|COUNT|STARTS)_FORWARD\((\w+)\)", line):
+            forwards.append((own[1].lower(), own[2], texts.get(own[2], "")))
         elif included := re.match(r"#define FALCHION_(\w+)\(", line):
-            (gradients if included[1].startswith("BACKWARD") else common).extend(fields(included[1]))
-    return common, gradients
+            to = gradients if included[1].startswith("BACKWARD") else forwards if included[1] == "CACHE_OPERAND" else common
+            to.extend(fields(included[1]))
+    return common, forwards, gradients
 
 
 def as_arguments(rows: Rows, indent: str = "    ") -> str:
@@ -93,18 +102,23 @@ def with_lines(docstring: str, rows: Rows, before: str) -> str:
 
 def written(stub: str) -> str:
     """The stub with all lists of options as they have to be."""
-    common, gradients = options()
-    lengths = [row for row in common if row[0] == "lengths"]
+    common, forwards, gradients = options()
+    lengths = [row for row in common if row[0] == "lengths"] + forwards
     line = r"(?: +\w+: .*\n)*?"
     for pattern, lines in (
         (rf"(?m:^)    causal: .*\n{line}    stream: .*\n", as_arguments(common)),
+        (rf"(?<=    stream: Any = None,\n){line}(?=    return_lse: )", as_arguments(forwards)),
         (rf"(?<=    stream: Any = None,\n){line}(?=    grads: )", as_arguments(gradients)),
         (rf"(?<=    max_k: int \| None = None,\n){line}(?=    layout: Layout = \"bshd\",\n\) -> None)", as_arguments(lengths)),
-        (rf"        causal: .*\n{line}(?=        backward: )", as_arguments_of_plan(common, "Any = False")),
+        (rf"        causal: .*\n{line}(?=        backward: )", as_arguments_of_plan(common + forwards, "Any = False")),
         (rf"(?<=        return_lse: bool = False,\n){line}(?=        f32: )", as_arguments_of_plan(gradients, "bool = False")),
     ):
         stub = re.sub(pattern, lambda _: lines, stub)
-    for function, rows, before in ("attention", common, "layout"), ("attention_backward", gradients, "grads"):
+    for function, rows, before in (
+        ("attention", common, "layout"),
+        ("attention", forwards, "layout"),
+        ("attention_backward", gradients, "grads"),
+    ):
         found = re.search(rf'^def {function}\(.*?"""(.*?)"""', stub, re.M | re.S)
         assert found is not None
         stub = stub[: found.start(1)] + with_lines(found[1], rows, before) + stub[found.end(1) :]

@@ -134,11 +134,17 @@ int read_extents(const char* name, PyObject* shape,
                  array* out); /* a tuple or list; rank is 5 where it is more than 4 */
 
 /* --- call/call.c: one call of one operation --- */
-/* The options that every function of attention takes, and those of gradients, in the order of call/options.def. */
+/* The options that every function of attention takes, those of the forward pass and those of gradients, in the order of
+ * call/options.def. */
 enum {
 #define OPTION(name) OPTION_##name,
 #include "call/options.def"
   OPTIONS
+};
+enum {
+#define FORWARD(name) FORWARD_##name,
+#include "call/options.def"
+  FORWARDS
 };
 enum {
 #define GRADIENT(name) GRADIENT_##name,
@@ -207,6 +213,8 @@ int read_longest(const call* call, const char* name, PyObject* given, int64_t b,
                  int64_t* out);
 int has_float_type(const array* a);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
+/* k and v: as view_bshd, but a cache always has four axes. */
+int view_keys(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
 /* --- call/stream.c --- */
@@ -228,7 +236,11 @@ int read_option_arrays(call* call, PyObject* const* options);          /* tensor
 /* Takes an array that may be missing into the member `name` of fal_operands, and says so in the problem's flag. */
 int take_operand(call* call, const char* name, PyObject* object, uint8_t* flag, fal_tensor* out);
 int most_axes(const char* name);   /* how many axes such an array may have; the least is 1 */
-int add_options(PyObject* module); /* _options, _gradients, _operands: ((kind or shape, name), ...) */
+int add_options(PyObject* module); /* _options, _forwards, _gradients, _operands: ((kind or shape, name), ...) */
+/* --- call/cache.c: `forwards` are options by FORWARD_..., or null where the pass has none --- */
+int says_cache(call* call, PyObject* const* forwards);    /* before q, k and v are taken */
+int read_forwards(call* call, PyObject* const* forwards); /* once it is known how many sequences there are */
+/* --- */
 /* Used ones or first keys: may a sequence have rows that nobody uses? */
 int has_lengths(const fal_attention* problem);
 /* Is the type one that the engine knows at all? `wanted` stands in the message. */
@@ -282,7 +294,8 @@ FUNCTION(torch_attention);
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
 /* All inputs of the forward pass, and the options. `lengths` is cu_seqlens_q, cu_seqlens_k, max_q, max_k, or null. */
-int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options);
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options,
+                PyObject* const* forwards);
 PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
 /* What the backward pass takes besides q, k, v and the options; all but the first three may be null
  * (attention_backward.c). */

@@ -110,9 +110,12 @@ static int axis_of(const call* call, const array* a, int axis) {
     return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : NO_AXIS;
   if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return from_last(a, 4, axis);
   if (strstr(name, "state") != NULL || strstr(name, "z") != NULL) return axis;
+  if (strcmp(name, "rotary") == 0 && a->rank == 3) return from_last(a, 4, axis);
+  if (strcmp(name, "rotary") == 0) return axis == 1 ? 0 : axis == 3 ? 1 : NO_AXIS;
+  if (strcmp(name, "page_table") == 0) return a->rank == 2 ? axis : axis == 1 ? 0 : NO_AXIS;
   if (call->heads_first && !is_lse && (axis == 1 || axis == 2)) axis = 3 - axis;
-  if (call->packed && axis == 0) return NO_AXIS;
-  return axis - (call->packed ? 1 : 0);
+  if (!call->packed || a->rank == 4) return axis; /* beside packed queries a cache has all four */
+  return axis == 0 ? NO_AXIS : axis - 1;
 }
 
 static const array* array_named(const call* call, const char* name) {

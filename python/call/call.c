@@ -162,12 +162,12 @@ static void set_axis(const array* from, int axis, fal_tensor* out, int to) {
   out->stride[to] = from->stride[axis];
 }
 
-int view_bshd(const call* call, const array* from, fal_tensor* out) {
-  const int rank = call->packed ? 3 : 4;
+static int view_rows(const call* call, const array* from, int packed, fal_tensor* out) {
+  const int rank = packed ? 3 : 4;
   const int first = rank - 3; /* the axis after b */
   if (from->rank != rank) {
-    const char* axes = call->packed ? (call->heads_first ? "(h, total, d)" : "(total, h, d)")
-                                    : (call->heads_first ? "(b, h, s, d)" : "(b, s, h, d)");
+    const char* axes = packed ? (call->heads_first ? "(h, total, d)" : "(total, h, d)")
+                              : (call->heads_first ? "(b, h, s, d)" : "(b, s, h, d)");
     raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank, axes);
     return 0;
   }
@@ -181,6 +181,12 @@ int view_bshd(const call* call, const array* from, fal_tensor* out) {
   set_axis(from, first + (call->heads_first ? 0 : 1), out, 2);
   set_axis(from, first + 2, out, 3);
   return 1;
+}
+
+int view_bshd(const call* call, const array* from, fal_tensor* out) { return view_rows(call, from, call->packed, out); }
+
+int view_keys(const call* call, const array* from, fal_tensor* out) {
+  return view_rows(call, from, call->packed && !call->problem.attention.cache, out);
 }
 
 int view_lse(const call* call, const array* from, fal_tensor* out) {

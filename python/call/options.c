@@ -232,17 +232,24 @@ int add_options(PyObject* module) {
 #define TARGET_OPTION(name) {"target", #name},
 #include "options.def"
   };
+  static const named forwards[] = {
+#define FLAG_FORWARD(name) {"flag", #name},
+#define COUNT_FORWARD(name) {"count", #name},
+#define TENSOR_FORWARD(name) {"tensor", #name},
+#define STARTS_FORWARD(name) {"starts", #name},
+#include "options.def"
+  };
   static const named gradients[] = {
 #define FLAG_GRADIENT(name) {"flag", #name},
 #define TENSOR_GRADIENT(name) {"tensor", #name},
 #include "options.def"
   };
   static const named shapes[] = {
-#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name, in_forward, in_backward, shape, ...) {#shape, #name},
 #include "../../src/base/fields.def"
   };
   return add_names(module, "_options", options, sizeof options / sizeof options[0]) &&
+         add_names(module, "_forwards", forwards, sizeof forwards / sizeof forwards[0]) &&
          add_names(module, "_gradients", gradients, sizeof gradients / sizeof gradients[0]) &&
          add_names(module, "_operands", shapes, sizeof shapes / sizeof shapes[0]);
 }

@@ -46,8 +46,46 @@ static int view_pairs(const call* call, const array* from, fal_tensor* out) {
   return 0;
 }
 
+/* (b, columns), or (columns) of all sequences one after another, as (b or 1, columns, 1, 1). */
+static int view_page_table(const call* call, const array* from, fal_tensor* out) {
+  const int last = from->rank - 1;
+  (void)call;
+  if (from->rank != 1 && from->rank != 2) {
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 2, (b, columns), or 1 with page_starts", from->name,
+               from->rank);
+    return 0;
+  }
+  memset(out, 0, sizeof *out);
+  out->data = from->data;
+  out->dtype = from->dtype;
+  out->shape[0] = from->rank == 2 ? from->shape[0] : 1;
+  out->stride[0] = from->rank == 2 ? from->stride[0] : from->stride[last] * from->shape[last];
+  out->shape[1] = from->shape[last];
+  out->stride[1] = from->stride[last];
+  out->shape[2] = out->stride[2] = out->shape[3] = out->stride[3] = 1;
+  return 1;
+}
+
+/* (positions, columns) or (positions, 2, columns / 2), cosines first, as (1, positions, 2, columns / 2). */
+static int view_rotary(const call* call, const array* from, fal_tensor* out) {
+  (void)call;
+  if ((from->rank == 2 && from->shape[1] % 2 == 0) || from->rank == 3) {
+    view_last(from, out);
+    if (from->rank == 3) return 1;
+    out->shape[1] = from->shape[0];
+    out->stride[1] = from->stride[0];
+    out->shape[2] = 2;
+    out->shape[3] = from->shape[1] / 2;
+    out->stride[2] = out->shape[3] * out->stride[3];
+    return 1;
+  }
+  raise_text(FAL_INVALID, NULL, "%s must be (positions, 2, columns / 2), or (positions, columns) with even columns",
+             from->name);
+  return 0;
+}
+
 int has_engine_type(const array* a, const char* wanted) {
-  if (a->dtype >= FAL_F32 && a->dtype <= FAL_BOOL) return 1;
+  if ((a->dtype >= FAL_F32 && a->dtype <= FAL_BOOL) || a->dtype == FAL_I32) return 1;
   raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be %s", a->name, dtype_name(a), wanted);
   return 0;
 }
@@ -61,23 +99,27 @@ static const struct row {
   int is_written[2]; /* by pass */
 } rows[] = {
 #define VIEW_q view_bshd, 4
-#define VIEW_k view_bshd, 4
-#define VIEW_v view_bshd, 4
+#define VIEW_k view_keys, 4
+#define VIEW_v view_keys, 4
 #define VIEW_o view_bshd, 4
 #define VIEW_loose_o view_bshd, 4
 #define VIEW_row_numbers view_lse, 3
 #define VIEW_pairs view_pairs, 4
 #define VIEW_scores view_pairs, 4
 #define VIEW_head_numbers view_slopes, 2
+#define VIEW_page_table view_page_table, 2
+#define VIEW_k_new view_bshd, 4
+#define VIEW_v_new view_bshd, 4
+#define VIEW_rotary view_rotary, 3
 #define TYPES_same "the type of q"
 #define TYPES_f32 "float32"
 #define TYPES_f32_or_same "float32 or the type of q"
 #define TYPES_boolean "bool"
 #define TYPES_gradient "float32 or the type of q"
+#define TYPES_i32 "int32"
 #define IS_neither 0
 #define IS_reads 0
 #define IS_writes 1
-#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name, in_forward, in_backward, shape, type, ...) \
   {#name, VIEW_##shape, TYPES_##type, {IS_##in_forward, IS_##in_backward}},
 #include "../../src/base/fields.def"

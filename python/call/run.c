@@ -161,14 +161,16 @@ static int are_within(const int32_t* lengths, const int32_t* first, int64_t b, i
 
 /* Where the host can read lengths they are checked, which the engine itself leaves out: those of packed sequences, used
  * ones and first keys. The engine's check goes over the whole problem, as the run does once more, 0.7 us. So it is
- * asked about sequences that are not packed only where a number is out of its range, and then says which. */
+ * asked about sequences that are not packed only where a number is out of its range, and then says which, and of pages
+ * always. */
 static int check_lengths(const call* call) {
   const fal_attention* problem = &call->problem.attention;
   const fal_operands* operands = &call->operands.attention;
   const int used = call->kind == ATTENTION && has_lengths(problem);
   fal_status status;
   if ((!call->packed && !used) || call->leader->on_gpu) return 1;
-  if (!call->packed && are_within(operands->used_q, NULL, problem->b, operands->q.shape[1]) &&
+  if (!call->packed && (call->kind != ATTENTION || problem->page_size == 0) &&
+      are_within(operands->used_q, NULL, problem->b, operands->q.shape[1]) &&
       are_within(operands->used_k, operands->first_k, problem->b, operands->k.shape[1]))
     return 1;
   status = call->kind == ATTENTION ? fal_validate_lengths(problem, &call->operands.attention)

@@ -39,6 +39,14 @@ def attention(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: Literal[False] = False,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -69,6 +77,18 @@ def attention(
     used_q, used_k: (b) int32: how many rows of each sequence count. On the host lengths may also be a list or other
         whole numbers, which are converted once each was seen to fit.
     first_k: (b) int32: left padding: the first row of k and v that counts.
+    cache: k and v are a KV cache, (b, capacity, h_k, d), and used_k says how many keys each sequence has. It takes no
+        bias, mask or dropout. Only where q is packed (varlen) this says more than used_k does.
+    page_table: (b, columns) int32: the cache lies in pages, k and v are (pages, size, h_k, d), and key j of sequence i
+        is row j % size of page page_table[i, j // size]. Keys of a page that is not there are masked and not read.
+    page_starts: (b + 1) int32: page_table is (total), and columns page_starts[i] to page_starts[i + 1] are sequence i's.
+    k_new, v_new: (b, s_q, h_k, d), or packed as q is: the last keys of each sequence, one for each of its queries. They
+        are written into the cache k, v, which has to be writable, and used_k counts them.
+    rotary: (positions, 2, columns / 2) or (positions, columns) float32, cosines and then sines: that many columns of q
+        and k_new are turned by the row of their place, which is used_k - first_k - s_q for the first query.
+    rotary_pairs: column 2 i turns with 2 i + 1; without it column i with i + columns / 2.
+    split_keys: parts of the keys begin at its multiples and are summed in order, so that the bits of a sequence do not
+        depend on the others; 0 lets the plan decide.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
     threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.
@@ -107,6 +127,14 @@ def attention(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: Literal[True],
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -136,6 +164,14 @@ def attention(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: bool,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -225,6 +261,14 @@ def varlen(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: Literal[False] = False,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -238,6 +282,9 @@ def varlen(
     cu_seqlens_k: the same for k and v; None where they are those of q, and then causal=True is taken.
     max_q, max_k: the longest length of a sequence, as a hint for planning: no row is dropped where it is too small. None
         reads it where the host can.
+
+    With a cache q alone is packed: k and v are as in attention, used_k says how many keys each sequence has, and there
+    is no cu_seqlens_k. max_k is then the most keys that a sequence may have, at most what there is room for.
 
     The other options are those of attention. bias and mask are not offered with packed sequences yet.
     Raises what attention raises; lengths on the host are checked. On a GPU nobody looks at them: rows past the last
@@ -273,6 +320,14 @@ def varlen(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: Literal[True],
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -306,6 +361,14 @@ def varlen(
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     return_lse: bool,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -599,6 +662,14 @@ def validate_lengths(
     used_q: AnyArray | None = None,
     used_k: AnyArray | None = None,
     first_k: AnyArray | None = None,
+    cache: bool = False,
+    page_table: AnyArray | None = None,
+    k_new: AnyArray | None = None,
+    v_new: AnyArray | None = None,
+    rotary: AnyArray | None = None,
+    page_starts: AnyArray | None = None,
+    rotary_pairs: bool = False,
+    split_keys: int = 0,
     layout: Layout = "bshd",
 ) -> None:
     """Raises Invalid where lengths are not what they must be. Kernels only clamp them.
@@ -623,6 +694,7 @@ def build_info() -> str:
     """How the library was built and what it found on this machine: compiler, CPU levels, GPUs, kernels."""
 
 _options: tuple[tuple[str, str], ...]
+_forwards: tuple[tuple[str, str], ...]
 _gradients: tuple[tuple[str, str], ...]
 _operands: tuple[tuple[str, str], ...]
 
@@ -661,6 +733,14 @@ class Plan:
         layout: Layout = "bshd",
         backend: Backend = "best",
         threads: int = 0,
+        cache: bool = False,
+        page_table: Any = False,
+        k_new: Any = False,
+        v_new: Any = False,
+        rotary: Any = False,
+        page_starts: Any = False,
+        rotary_pairs: bool = False,
+        split_keys: int = 0,
         backward: bool = False,
         return_lse: bool = False,
         any_order: bool = False,

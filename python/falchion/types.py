@@ -8,10 +8,12 @@ __all__ = [
     "AnyArray",
     "Array",
     "Backend",
+    "CacheOptions",
     "Causal",
     "Layout",
     "Options",
     "PackedOptions",
+    "PageOptions",
     "State",
     "UsedOptions",
     "Window",
@@ -61,3 +63,21 @@ class Options(UsedOptions, total=False):
     bias: AnyArray | None
     mask: AnyArray | None
     layout: Layout
+
+
+class PageOptions(TypedDict, total=False):
+    """Of keys and values that are a KV cache, and where they lie."""
+
+    cache: bool
+    page_table: AnyArray | None
+    page_starts: AnyArray | None
+
+
+class CacheOptions(PageOptions, total=False):
+    """Of a KV cache that new keys are written into."""
+
+    k_new: AnyArray | None
+    v_new: AnyArray | None
+    rotary: AnyArray | None
+    rotary_pairs: bool
+    split_keys: int

@@ -4,13 +4,15 @@
 /* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */
 enum { Q, K, V, DENSE_OPTIONS };
 enum { CU_Q = V + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
-enum { RETURN_LSE, OUT, LSE }; /* after the options */
+enum { RETURN_LSE, OUT, LSE }; /* after the options and FORWARD_... */
 #define AFTER_OPTIONS "return_lse", "out", "lse", NULL
 #define OPTION(name) #name,
+#define FORWARD(name) #name,
 static const char* const names[] = {"q", "k", "v",
 #include "../call/options.def"
                                     AFTER_OPTIONS};
 #define OPTION(name) #name,
+#define FORWARD(name) #name,
 static const char* const packed_names[] = {"q",          "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k",
 #include "../call/options.def"
                                            AFTER_OPTIONS};
@@ -19,11 +21,17 @@ static signature packed_signature = {"varlen", packed_names, 4, 5, 0, {NULL}};
 
 int ready_attention(void) { return ready_signature(&dense_signature) && ready_signature(&packed_signature); }
 
+/* New keys are written into k and v. */
+static int take_keys(call* call, const char* name, PyObject* object, fal_tensor* out) {
+  const array* a = take(call, name, object, call->problem.attention.append);
+  return a != NULL && view_keys(call, a, out);
+}
+
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
-  if (!take_bshd(call, "q", q, 0, &operands->q) || !take_bshd(call, "k", k, 0, &operands->k) ||
-      !take_bshd(call, "v", v, 0, &operands->v))
+  if (!take_bshd(call, "q", q, 0, &operands->q) || !take_keys(call, "k", k, &operands->k) ||
+      !take_keys(call, "v", v, &operands->v))
     return 0;
   problem->dtype = operands->q.dtype;
   problem->h_q = operands->q.shape[2];
@@ -32,8 +40,24 @@ int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
   problem->d_v = operands->v.shape[3];
   problem->b = operands->q.shape[0];
   problem->s_q = operands->q.shape[1];
-  problem->s_k = operands->k.shape[1];
+  problem->s_k = problem->cache ? 0 : operands->k.shape[1]; /* read_forwards */
   return 1;
+}
+
+/* Beside a cache q alone is packed. */
+static int take_packed_queries(call* call, PyObject* cu_k, PyObject* max_q, PyObject* max_k, int64_t count) {
+  fal_attention* problem = &call->problem.attention;
+  const fal_operands* operands = &call->operands.attention;
+  if (cu_k != NULL || count < 1) {
+    raise_text(FAL_INVALID, call,
+               cu_k != NULL ? "cu_seqlens_k is given, but k and v are a cache, whose lengths used_k says"
+                            : "cu_seqlens_q has 0 numbers: it has one more than there are sequences");
+    return 0;
+  }
+  problem->packed = 1;
+  problem->b = count - 1;
+  return read_longest(call, "max_q", max_q, problem->b, operands->cu_seqlens_q, operands->q.shape[1], &problem->s_q) &&
+         (max_k == NULL || to_int64("max_k", max_k, &problem->s_k));
 }
 
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k) {
@@ -41,8 +65,9 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
   fal_operands* operands = &call->operands.attention;
   int64_t count_q = 0;
   int64_t count_k = 0;
-  if (cu_k == NULL) cu_k = cu_q;
   if (!take_lengths(call, "cu_seqlens_q", cu_q, &operands->cu_seqlens_q, &count_q)) return 0;
+  if (problem->cache) return take_packed_queries(call, cu_k, max_q, max_k, count_q);
+  if (cu_k == NULL) cu_k = cu_q;
   if (!take_lengths(call, "cu_seqlens_k", cu_k, &operands->cu_seqlens_k, &count_k)) return 0;
   if (count_q < 1 || count_q != count_k) {
     raise_text(FAL_INVALID, call,
@@ -77,14 +102,14 @@ static int read_options(call* call, PyObject* const* options, int same_lengths) 
   return read_option_arrays(call, options) && read_stream(call, options[OPTION_stream]);
 }
 
-int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options) {
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options,
+                PyObject* const* forwards) {
+  const int same = lengths == NULL || lengths[1] == NULL || lengths[1] == lengths[0];
   call->packed = lengths != NULL;
-  if (!read_layout(call, options[OPTION_layout]) || !name_stream(call, options[OPTION_stream]) ||
-      !take_qkv(call, qkv[0], qkv[1], qkv[2]))
-    return 0;
-  if (lengths == NULL) return read_options(call, options, 1);
-  return take_packed(call, lengths[0], lengths[1], lengths[2], lengths[3]) &&
-         read_options(call, options, lengths[1] == NULL || lengths[1] == lengths[0]);
+  return read_layout(call, options[OPTION_layout]) && name_stream(call, options[OPTION_stream]) &&
+         says_cache(call, forwards) && take_qkv(call, qkv[0], qkv[1], qkv[2]) &&
+         (lengths == NULL || take_packed(call, lengths[0], lengths[1], lengths[2], lengths[3])) &&
+         read_forwards(call, forwards) && read_options(call, options, same && !call->problem.attention.cache);
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
@@ -116,12 +141,13 @@ static PyObject* forward(const signature* signature, int packed, PyObject* const
                          PyObject* names) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
   PyObject** const options = values + (packed ? PACKED_OPTIONS : DENSE_OPTIONS);
-  PyObject** const more = options + OPTIONS;
+  PyObject** const forwards = options + OPTIONS;
+  PyObject** const more = forwards + FORWARDS;
   uint8_t wants_lse;
   call call;
   if (!bind(signature, args, count, names, values)) return NULL;
   begin(&call, signature->function, ATTENTION, FAL_FORWARD);
-  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) &&
+  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options, forwards) &&
       to_flag("return_lse", more[RETURN_LSE], &wants_lse))
     result = run_forward(&call, wants_lse, more[OUT], more[LSE]);
   end(&call);

@@ -128,7 +128,7 @@ static PyObject* backward(const signature* signature, int packed, PyObject* cons
   call call;
   if (!bind(signature, args, count, names, values)) return NULL;
   begin(&call, signature->function, ATTENTION, FAL_BACKWARD);
-  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) && read_flags(&call, more)) {
+  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options, NULL) && read_flags(&call, more)) {
     const backward_arrays arrays = {values[GRAD_O], values[O], values[LSE], more[GRADS], more};
     result = run_backward(&call, &arrays);
   }

@@ -16,9 +16,11 @@ enum {
   MAX_Q,
   MAX_K,
 #include "../call/options.def"
-  LENGTHS_LAYOUT
+  FIRST_FORWARD,
+  LENGTHS_LAYOUT = FIRST_FORWARD + FORWARDS
 };
 #define LENGTHS_OPTION(name) #name,
+#define FORWARD(name) #name,
 static const char* const lengths_names[] = {"q",      "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k",
 #include "../call/options.def"
                                             "layout", NULL};
@@ -69,9 +71,11 @@ static int validate(call* call, PyObject* const* values) {
 #define LENGTHS_OPTION(name) options[OPTION_##name] = values[LENGTHS_##name];
 #include "../call/options.def"
   call->packed = values[CU_Q] != NULL;
-  if (!read_layout(call, values[LENGTHS_LAYOUT]) || !take_qkv(call, values[Q], values[K], values[V])) return 0;
+  if (!read_layout(call, values[LENGTHS_LAYOUT]) || !says_cache(call, values + FIRST_FORWARD) ||
+      !take_qkv(call, values[Q], values[K], values[V]))
+    return 0;
   if (call->packed && !take_packed(call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K])) return 0;
-  if (!read_option_arrays(call, options)) return 0;
+  if (!read_forwards(call, values + FIRST_FORWARD) || !read_option_arrays(call, options)) return 0;
   for (int i = 0; i < 3; ++i) shape[i] = x->q.shape[i];
   shape[3] = x->v.shape[3];
   o = output_bshd(call, "out", NULL, shape, FAL_AS_Q, AS_IT_COMES, &x->o);

@@ -4,8 +4,9 @@
 
 #include "fal.h"
 
-enum { Q, K, V, DTYPE, PLAN_OPTIONS };
-/* After the options. GRADIENT_... begin at FIRST_GRADIENT, and what says of gradients ends before SEQUENCES. */
+enum { Q, K, V, DTYPE, PLAN_OPTIONS, PLAN_FORWARDS = PLAN_OPTIONS + OPTIONS };
+/* After the options and FORWARD_... GRADIENT_... begin at FIRST_GRADIENT, and what says of gradients ends before
+ * SEQUENCES. */
 enum {
   BACKWARD,
   RETURN_LSE,
@@ -19,6 +20,7 @@ enum {
   TARGET
 };
 #define OPTION(name) #name,
+#define FORWARD(name) #name,
 static const char* const make_names[] = {"q",        "k",          "v",      "dtype",
 #include "../call/options.def"
                                          "backward", "return_lse",
@@ -44,6 +46,7 @@ static void stay_with(call* call, const array* a) {
 
 /* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
 static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
+  int (*const view)(const struct call*, const array*, fal_tensor*) = name[0] == 'q' ? view_bshd : view_keys;
   array a;
   int ok;
   memset(&a, 0, sizeof a);
@@ -51,12 +54,12 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
   a.dtype = FAL_F32;
   if (!is_list(object)) {
     if (!read_array(name, object, 0, NULL, &a)) return 0;
-    ok = view_bshd(call, &a, out);
+    ok = view(call, &a, out);
     stay_with(call, &a);
     release_array(&a);
     return ok;
   }
-  if (!read_extents(name, object, &a) || !view_bshd(call, &a, out)) return 0;
+  if (!read_extents(name, object, &a) || !view(call, &a, out)) return 0;
   out->dtype = 0;
   return 1;
 }
@@ -89,7 +92,7 @@ static int has_nothing_of_gradients(PyObject* const* more) {
     if (truth < 0) return 0;
     if (truth == 0) continue;
     raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
-               make_names[PLAN_OPTIONS + OPTIONS + i]);
+               make_names[PLAN_FORWARDS + FORWARDS + i]);
     return 0;
   }
   return 1;
@@ -150,26 +153,60 @@ static int has_nothing_of_a_run(PyObject* const* options) {
 
 static int read_packed(call* call, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
-  if (!call->packed && (more[MAX_Q] != NULL || more[MAX_K] != NULL)) {
+  const int takes_max_k = call->packed || x->page_size > 0;
+  if ((!call->packed && more[MAX_Q] != NULL) || (!takes_max_k && more[MAX_K] != NULL)) {
     raise_text(FAL_INVALID, NULL, "%s is given without sequences, how many packed ones there are",
                more[MAX_Q] != NULL ? "max_q" : "max_k");
     return 0;
   }
-  if (!call->packed) return 1;
+  if (x->page_size > 0 && more[MAX_K] == NULL) {
+    raise_text(FAL_INVALID, NULL, "a plan of a cache with pages needs max_k, the most keys of a sequence");
+    return 0;
+  }
+  if (!call->packed) return more[MAX_K] == NULL || to_int64("max_k", more[MAX_K], &x->s_k);
   if (more[MAX_Q] == NULL) {
     raise_text(FAL_INVALID, NULL, "a plan of packed sequences needs max_q, the longest of them");
     return 0;
   }
   x->packed = 1;
   if (!to_int64("sequences", more[SEQUENCES], &x->b) || !to_int64("max_q", more[MAX_Q], &x->s_q)) return 0;
-  x->s_k = x->s_q;
+  if (!x->cache) x->s_k = x->s_q;
   return more[MAX_K] == NULL || to_int64("max_k", more[MAX_K], &x->s_k);
+}
+
+/* How many columns turn: those of an array of angles, or all of them. */
+static int read_rotary_dim(PyObject* rotary, int64_t d_qk, int64_t* out) {
+  library from;
+  array a;
+  *out = d_qk;
+  if (truth_of(rotary) != NO_TRUTH || !library_of(rotary, &from) || from.by == 0) return !PyErr_Occurred();
+  if (!read_array("rotary", rotary, 0, NULL, &a)) return 0;
+  *out = a.shape[a.rank - 1] * (a.rank == 3 ? 2 : 1);
+  release_array(&a);
+  return 1;
+}
+
+/* Is it a cache, and which of its arrays will the runs bring? */
+static int read_wanted_forwards(call* call, PyObject* const* forwards, uint8_t* wanted) {
+  fal_attention* x = &call->problem.attention;
+#define FLAG_FORWARD(name) \
+  if (!to_flag(#name, forwards[FORWARD_##name], &x->name)) return 0;
+#define COUNT_FORWARD(name) \
+  if (forwards[FORWARD_##name] != NULL && !to_int64(#name, forwards[FORWARD_##name], &x->name)) return 0;
+#define TENSOR_FORWARD(name) \
+  if (!is_wanted(#name, forwards[FORWARD_##name], &wanted[FORWARD_##name])) return 0;
+#define STARTS_FORWARD TENSOR_FORWARD
+#include "../call/options.def"
+#define TENSOR_FORWARD(name) x->cache |= wanted[FORWARD_##name];
+#include "../call/options.def"
+  return 1;
 }
 
 /* Shapes and options as a problem and a target. */
 static int read_problem(call* call, plan_arguments* out, PyObject* const* values) {
   PyObject* const* options = values + PLAN_OPTIONS;
-  PyObject* const* more = options + OPTIONS;
+  PyObject* const* more = values + PLAN_FORWARDS + FORWARDS;
+  uint8_t wanted[FORWARDS] = {0};
   fal_attention* x = &call->problem.attention;
   PyObject* const k = values[K] != NULL ? values[K] : values[Q];
   PyObject* const v = values[V] != NULL ? values[V] : k;
@@ -178,8 +215,8 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   call->packed = more[SEQUENCES] != NULL;
   if (!has_nothing_of_a_run(options) || !read_target(call, options[OPTION_backend], options[OPTION_threads]) ||
       !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[OPTION_layout]) ||
-      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
-      !read_shape(call, "v", v, &shape_v))
+      !read_wanted_forwards(call, values + PLAN_FORWARDS, wanted) || !read_shape(call, "q", values[Q], &shape_q) ||
+      !read_shape(call, "k", k, &shape_k) || !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
   if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;
@@ -194,6 +231,10 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->h_k = shape_k.shape[2];
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
+  if (wanted[FORWARD_page_table]) x->page_size = x->s_k;
+  x->append = wanted[FORWARD_k_new] || wanted[FORWARD_v_new];
+  if (wanted[FORWARD_rotary] && !read_rotary_dim(values[PLAN_FORWARDS + FORWARD_rotary], x->d_qk, &x->rotary_dim))
+    return 0;
   if (!read_packed(call, more) || !read_flags(call, options, more) || !read_numbers_and_flags(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !has_lengths(x);
   return read_band(call, options, same_lengths);

@@ -21,11 +21,21 @@ static const int options_of_run[] = {
 enum { COUNT_OF_RUN = sizeof options_of_run / sizeof options_of_run[0] };
 enum { CU_Q, CU_K, OPTIONS_OF_RUN, RUN_ARGUMENTS = OPTIONS_OF_RUN + COUNT_OF_RUN };
 
-enum { Q, K, V, FORWARD_RUN, OUT = FORWARD_RUN + RUN_ARGUMENTS, LSE_OUT };
+static const int forwards_of_run[] = {
+#define TENSOR_FORWARD(name) FORWARD_##name,
+#define STARTS_FORWARD(name) FORWARD_##name,
+#include "../call/options.def"
+};
+enum { FORWARDS_OF_RUN = sizeof forwards_of_run / sizeof forwards_of_run[0] };
+enum { Q, K, V, FORWARD_RUN, FIRST_FORWARD = FORWARD_RUN + RUN_ARGUMENTS };
+enum { OUT = FIRST_FORWARD + FORWARDS_OF_RUN, LSE_OUT };
 static const char* const forward_names[] = {"q",   "k",   "v", "cu_seqlens_q", "cu_seqlens_k",
 #define TENSOR_OPTION(name) #name,
 #define LENGTHS_OPTION(name) #name,
 #define RUN_OPTION(name) #name,
+#include "../call/options.def"
+#define TENSOR_FORWARD(name) #name,
+#define STARTS_FORWARD(name) #name,
 #include "../call/options.def"
                                             "out", "lse", NULL};
 static signature forward_signature = {"Plan", forward_names, 3, 3, 0, {NULL}};
@@ -222,7 +232,8 @@ static void options_of(PyObject* const* run, PyObject** options) {
 }
 
 /* Reads what a run brings besides q, k and v. The band is the plan's, for the alignment counts nowhere else. */
-static int take_run(call* call, const plan_object* plan, PyObject* const* run, PyObject* const* options) {
+static int take_run(call* call, const plan_object* plan, PyObject* const* run, PyObject* const* options,
+                    PyObject* const* forwards) {
   const fal_attention* made_from = &plan->made_from.problem;
   call->problem.attention.band = made_from->band;
 #define TENSOR_OPTION(name) \
@@ -240,14 +251,20 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run, P
   }
   if (call->packed && (!take_packed(call, run[CU_Q], run[CU_K], NULL, NULL) || !has_planned_count(call, plan)))
     return 0;
-  return read_option_arrays(call, options) && read_stream(call, options[OPTION_stream]);
+  if (made_from->cache) call->problem.attention.s_k = made_from->s_k;
+  return read_forwards(call, forwards) && read_option_arrays(call, options) &&
+         read_stream(call, options[OPTION_stream]);
 }
 
 static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject* const* values) {
-  PyObject* options[OPTIONS];
+  PyObject *options[OPTIONS], *forwards[FORWARDS] = {NULL};
+  fal_attention* problem = &call->problem.attention;
   options_of(values + FORWARD_RUN, options);
+  for (int i = 0; i < FORWARDS_OF_RUN; ++i) forwards[forwards_of_run[i]] = values[FIRST_FORWARD + i];
+  problem->cache = plan->made_from.problem.cache;
+  problem->append = plan->made_from.problem.append;
   if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[Q], values[K], values[V]) ||
-      !take_run(call, plan, values + FORWARD_RUN, options))
+      !take_run(call, plan, values + FORWARD_RUN, options, forwards))
     return NULL;
   return run_forward(call, plan->made_from.problem.lse, values[OUT], values[LSE_OUT]);
 }
@@ -260,7 +277,7 @@ static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject
   options_of(values + BACKWARD_RUN, options);
   for (int i = 0; i < GRADIENTS_OF_RUN; ++i) gradients[gradients_of_run[i]] = values[FIRST_GRADIENT + i];
   if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) ||
-      !take_run(call, plan, values + BACKWARD_RUN, options))
+      !take_run(call, plan, values + BACKWARD_RUN, options, NULL))
     return NULL;
 #define TENSOR_GRADIENT(name) \
   if (!has_planned(call, made_from->name, #name, gradients[GRADIENT_##name])) return NULL;

@@ -184,7 +184,7 @@ static PyObject* run_straight(PyObject* const* values) {
   call call;
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
   call.recording = RECORDS_NOT; /* is_recorded has asked */
-  if (take_inputs(&call, values + Q, NULL, values + FIRST_OPTION) &&
+  if (take_inputs(&call, values + Q, NULL, values + FIRST_OPTION, NULL) &&
       to_flag("return_lse", values[RETURN_LSE], &wants_lse))
     result = run_forward(&call, wants_lse, NULL, NULL);
   end(&call);

@@ -13,10 +13,10 @@ struct AxesOf {
   static constexpr Axes q = Axes::rows, k = q, v = q, o = q, loose_o = q;
   static constexpr Axes row_numbers = Axes::statistics, scores = Axes::scores, pairs = scores;
   static constexpr Axes head_numbers = Axes::slopes;
+  static constexpr Axes page_table = Axes::whole, rotary = Axes::whole, k_new = Axes::rows, v_new = k_new;
 };
 
 constexpr Known kNames[] = {
-#define FALCHION_CACHE_OPERAND(...)
 #define FALCHION_OPERAND(name_, in_forward, in_backward, shape, ...)              \
   {.name = #name_,                                                                \
    .axes = AxesOf::shape,                                                         \
@@ -28,6 +28,7 @@ constexpr Known kNames[] = {
 #define FALCHION_LENGTHS(key, ...) \
   {.name = #key, .axes = Axes::lengths, .lengths = &Operands::key, .flag = &Problem::key},
 #include "../../src/base/fields.def"
+    {.name = "page_starts", .axes = Axes::starts, .lengths = &Operands::page_starts},
     {.name = "rng", .axes = Axes::rng},
     {.name = "cu_seqlens_q", .axes = Axes::starts, .lengths = &Operands::cu_seqlens_q, .flag = &Problem::packed},
     {.name = "cu_seqlens_k", .axes = Axes::starts, .lengths = &Operands::cu_seqlens_k, .flag = &Problem::packed},
@@ -50,6 +51,16 @@ void broadcast(const Problem& problem, fal_tensor* x) {
   }
 }
 
+/// How many keys a sequence of a cache may have: those that there is room for, of pages at most `longest` where it is
+/// not 0.
+std::int64_t keys_of_cache(const Problem& problem, const Operands& operands, std::int64_t longest) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const std::int64_t size = operands.k.shape[1], columns = operands.page_table.shape[1];
+  if (problem.page_size == 0) return size;
+  const std::int64_t room = columns > kMost / size ? kMost : columns * size;
+  return longest > 0 && longest < room ? longest : room;
+}
+
 }  // namespace
 
 const Known* AttentionOperation::find(std::string_view name) {
@@ -68,6 +79,9 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
   problem->d_v = operands->v.shape[3];
   problem->s_q = problem->packed ? attributes->integer("max_q") : operands->q.shape[1];
   problem->s_k = problem->packed ? attributes->integer("max_k") : operands->k.shape[1];
+  problem->cache = attributes->flag("cache");
+  if (operands->page_table.shape[2] == 1) problem->page_size = operands->k.shape[1];
+  if (problem->cache) problem->s_k = keys_of_cache(*problem, *operands, attributes->integer("max_k"));
   if (!problem->packed) problem->b = operands->q.shape[0];
   problem->band = {attributes->integer("left"), attributes->integer("right"), attributes->code("align"),
                    static_cast<std::int32_t>(attributes->integer("diagonal"))};

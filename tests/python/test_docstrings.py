@@ -40,6 +40,7 @@ def test_a_list_that_is_not_the_fields_is_found(tmp_path: Path) -> None:
     for old, new in (
         ("softcap: float = 0.0", "softcap: float = 1.0"),
         ("    zero_unused: bool = False,\n", ""),
+        ("    split_keys: int = 0,\n    return_lse", "    return_lse"),
         ("        mask: Any = False,\n", ""),
         ("    first_k: AnyArray | None = None,\n    layout", "    layout"),
     ):
@@ -57,10 +58,13 @@ def test_a_new_field_costs_its_row(tmp_path: Path) -> None:
     change(tmp_path, FILES[3], row, f'FALCHION_FIELD(flag, damp, damp, "--damp", "Wet or dry")\n{row}')
     row = "FALCHION_BACKWARD_FIELD(word, grads"
     change(tmp_path, FILES[3], row, f'FALCHION_BACKWARD_FIELD(flag, cool, cool, "--cool", "Cold sums")\n{row}')
+    row = "FALCHION_CACHE_OPERAND(page_table,"
+    change(tmp_path, FILES[3], row, f'FALCHION_CACHE_OPERAND(hot_pages, reads, neither, page_table, i32, a.cache, "cache")\n{row}')
     assert run(tmp_path, "--check") == 1 and run(tmp_path) == 0 and run(tmp_path, "--check") == 0
     stub = (tmp_path / FILES[1]).read_text()
     assert stub.count("    heat: float = 0.0,\n") == 9 and "\n    heat: how warm.\n" in stub
     assert stub.count("    damp: bool = False,\n") == 9 and "\n    damp: wet or dry.\n" in stub
+    assert stub.count("    hot_pages: AnyArray | None = None,\n") == 7 and stub.count("    hot_pages: Any = False,\n") == 1
     assert stub.count("    cool: bool = False,\n") == 3 and "\n    cool: cold sums.\n" in stub
 
 
@@ -84,20 +88,21 @@ def test_the_keywords_of_frameworks_are_the_options() -> None:
 
 def test_the_extension_has_the_options_of_the_stub() -> None:
     options = [name for _, name in _fal._options]
+    forwards = [name for _, name in _fal._forwards]
     gradients = [name for _, name in _fal._gradients]
     of_runs = {name for kind, name in _fal._options if kind == "run"}
 
     def names(function: object) -> list[str]:
         return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    assert "softcap" in options and "any_order" in gradients
+    assert "softcap" in options and "page_table" in forwards and "any_order" in gradients
     for function, first in (falchion.attention, "causal"), (falchion.varlen, "causal"):
-        assert names(function) == [*names(function)[: names(function).index(first)], *options, "return_lse", "out", "lse"]
+        assert names(function) == [*names(function)[: names(function).index(first)], *options, *forwards, "return_lse", "out", "lse"]
     for function in falchion.attention_backward, falchion.varlen_backward:
         at = names(function).index("causal")
         assert names(function)[at:] == [*options, *gradients, "grads", "accumulate", "f32"]
     plan = names(falchion.Plan)
-    planned = [name for name in options if name not in of_runs]
+    planned = [name for name in options if name not in of_runs] + forwards
     assert plan[4:] == [
         *planned, "backward", "return_lse", *gradients, "f32", "accumulate", "frozen", "sequences", "max_q", "max_k", "target"
     ]  # fmt: skip

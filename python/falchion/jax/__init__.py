@@ -11,7 +11,7 @@ from typing import Any, Literal, Never, Unpack
 
 import jax
 
-from falchion import Invalid
+from falchion import Invalid, Unsupported
 from falchion._fields import differing_lengths
 from falchion._names import refuse, with_options
 from falchion.jax import _attention, _linear, _options
@@ -19,7 +19,7 @@ from falchion.jax._dot_product import dot_product_attention
 from falchion.jax._gemm import gemm
 from falchion.jax._mesh import vary_alike
 from falchion.jax._norms import layer_norm, rms_norm
-from falchion.types import Backend, Layout, Options, PackedOptions
+from falchion.types import Backend, Layout, Options, PackedOptions, PageOptions
 
 __all__ = ["attention", "dot_product_attention", "gemm", "layer_norm", "linear_attention", "rms_norm", "varlen"]
 
@@ -30,12 +30,13 @@ _attend = jax.jit(_attention.attend, static_argnums=(0, 1), inline=True)
 _attend_linear = jax.jit(_linear.attend, static_argnums=(0, 1), inline=True)
 
 
-class _Options(Options, total=False):
+class _Options(Options, PageOptions, total=False):
     seed: jax.Array | int | None
     threads: int
 
 
-class _PackedOptions(PackedOptions, total=False):
+class _PackedOptions(PackedOptions, PageOptions, total=False):
+    used_k: jax.Array | None  # of a cache
     seed: jax.Array | int | None
     layout: Layout
     threads: int
@@ -78,8 +79,9 @@ def attention(
     given = _given(attention, options, _Options)
     layout = given.get("layout", "bshd")
     arrays = _options.rows(q, k, v, layout, packed=False)
+    cached = _options.is_cache(given)
     s = 2 if layout == "bhsd" else 1
-    same = arrays["q"].shape[s] == arrays["k"].shape[s] and not differing_lengths(given)
+    same = arrays["q"].shape[s] == arrays["k"].shape[s] and not (cached or differing_lengths(given))
     arrays |= _options.option_arrays(given, arrays["q"].shape[0])
     chosen = _options.options(given, same)
     return_lse = _options.flag("return_lse", given.get("return_lse", False))
@@ -107,25 +109,34 @@ def varlen(
         They may end before the last row: the rows that follow belong to no sequence, so o is 0 there.
       max_q, max_k: the longest sequence, a number of Python; without it all rows. A tight one makes better plans.
       The others are those of attention; slopes are (h_q) or (b, h_q). Under vmap the examples run one by one.
+      With a cache q alone is packed, used_k says how many keys each sequence has, and there is no cu_seqlens_k.
 
     Returns:
       o, (rows, h_q, d_v); with return_lse the pair (o, lse), where lse is (h_q, rows).
     """
     given = _given(varlen, options, _PackedOptions)
     layout = given.get("layout", "bshd")
-    arrays = _options.rows(q, k, v, layout, packed=True)
-    arrays |= _options.option_arrays(given)
-    same = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
-    arrays["cu_seqlens_q"] = _options.lengths("cu_seqlens_q", cu_seqlens_q)
-    arrays["cu_seqlens_k"] = arrays["cu_seqlens_q"] if same else _options.lengths("cu_seqlens_k", cu_seqlens_k)
-    if arrays["cu_seqlens_q"].shape != arrays["cu_seqlens_k"].shape:
-        numbers = [arrays[name].shape[0] for name in ("cu_seqlens_q", "cu_seqlens_k")]
-        raise Invalid(f"cu_seqlens_q has {numbers[0]} numbers and cu_seqlens_k {numbers[1]}: both have b + 1")
+    cached = _options.is_cache(given)
+    arrays = _options.rows(q, k, v, layout, packed=True, cached=cached)
+    starts = _options.lengths("cu_seqlens_q", cu_seqlens_q)
+    arrays |= _options.option_arrays(given, starts.shape[0] - 1)
+    arrays["cu_seqlens_q"] = starts
+    same = (cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q) and not cached
+    if cached and cu_seqlens_k is not None:
+        raise Invalid("cu_seqlens_k is given, but k and v are a cache, whose lengths used_k says")
+    if not cached and "used_k" in arrays:
+        raise Unsupported("used_k is given without a cache: of packed sequences cu_seqlens_k says the lengths")
+    if not cached:
+        arrays["cu_seqlens_k"] = starts if same else _options.lengths("cu_seqlens_k", cu_seqlens_k)
+        if starts.shape != arrays["cu_seqlens_k"].shape:
+            numbers = [arrays[name].shape[0] for name in ("cu_seqlens_q", "cu_seqlens_k")]
+            raise Invalid(f"cu_seqlens_q has {numbers[0]} numbers and cu_seqlens_k {numbers[1]}: both have b + 1")
     s = 1 if layout == "bhsd" else 0
+    rows_k = 0 if cached else arrays["k"].shape[s]  # a cache has what there is room for
     chosen = dataclasses.replace(
         _options.options(given, same),
         max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
-        max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, arrays["k"].shape[s]),
+        max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, rows_k),
     )
     return_lse = _options.flag("return_lse", given.get("return_lse", False))
     out = _attend(chosen, return_lse, vary_alike(arrays, arrays))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
+from falchion import Unsupported
 from falchion._fields import GAPS, LENGTHS
 from falchion.jax import _calls, _rows
 from falchion.jax._mesh import axes_of, vary
@@ -42,12 +43,12 @@ def fill_gaps(options: Options, arrays: Arrays, out: Arrays) -> Arrays:
 
 
 def can_fold(arrays: Arrays, batched: Batched) -> bool:
-    """One run has one list of packed sequences, and one seed.
+    """One run has one list of packed sequences, one set of pages, and one seed.
 
     Which elements are dropped depends on the place in b, so with dropout the backward pass is folded only where the
     forward pass was: then o has the new axis. It has not where vmap sees the gradient alone, as in jax.jacrev.
     """
-    if "cu_seqlens_q" in arrays or batched.get("rng", False):
+    if "cu_seqlens_q" in arrays or "page_table" in arrays or batched.get("rng", False):
         return False
     return "rng" not in arrays or batched.get("o", True)
 
@@ -124,6 +125,8 @@ def _attend_backward(options: Options, with_lse: bool, residuals: Any, cotangent
     given = {name: x for name, x in cotangents.items() if not isinstance(x, SymbolicZero)}
     if not wanted or not given:
         return (grads,)
+    if dict(options.fields)["cache"]:
+        raise Unsupported("a cache has no gradients: give k and v with used_k, without cache and page_table")
     arrays = dict(arrays)
     arrays["grad_o"] = given["o"] if "o" in given else jnp.zeros_like(arrays["o"])
     if "lse" in given:

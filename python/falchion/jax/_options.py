@@ -36,7 +36,7 @@ class Options:
     max_k: int
     backend: int
     threads: int
-    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, FLAGS and GRADIENT_FLAGS by name
+    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, FLAGS, GRADIENT_FLAGS and "cache" by name
 
     def attributes(self) -> dict[str, Any]:
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -136,14 +136,14 @@ def band(causal: Any, window: Any, align: Any, same_lengths: bool) -> tuple[int,
     return sides[0], sides[1], *align_of(align)
 
 
-def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Array]:
-    """q, k and v by name, once their axes and types have been looked at."""
-    heads_first = choice("layout", layout, LAYOUTS) == 1
-    axes = ("b, " if not packed else "") + ("h, s, d" if heads_first else "s, h, d")
+def rows(q: Any, k: Any, v: Any, layout: str, packed: bool, cached: bool = False) -> dict[str, jax.Array]:
+    """q, k and v by name, once their axes and types have been looked at. Of a cache q alone may be packed."""
+    last = "h, s, d" if choice("layout", layout, LAYOUTS) == 1 else "s, h, d"
     arrays = {name: array(name, x) for name, x in (("q", q), ("k", k), ("v", v))}
     for name, x in arrays.items():
-        if x.ndim != (3 if packed else 4):
-            raise Invalid(f"{name} has the shape {x.shape}: it must have {3 if packed else 4} axes, ({axes})")
+        axes = last if packed and not (cached and name != "q") else f"b, {last}"
+        if x.ndim != axes.count(",") + 1:
+            raise Invalid(f"{name} has the shape {x.shape}: it must have {axes.count(',') + 1} axes, ({axes})")
         if x.dtype.name not in TYPES:
             raise Invalid(f"{name} has the type {x.dtype.name}: it must be float32, float16 or bfloat16")
     return arrays
@@ -208,6 +208,21 @@ def slopes(name: str, x: Any) -> jax.Array:
 AXES = {"scores": pairs, "head_numbers": slopes}
 
 
+def is_cache(given: Mapping[str, Any]) -> bool:
+    return flag("cache", given.get("cache", False)) or given.get("page_table") is not None
+
+
+def page_table(x: Any) -> jax.Array:
+    """(b, columns), or (columns) of all sequences, as the engine's four axes."""
+    found = array("page_table", x)
+    if found.ndim not in (1, 2) or not jnp.issubdtype(found.dtype, jnp.integer):
+        what = f"{found.dtype.name} {found.shape}"
+        raise Invalid(f"page_table is {what}: it must be integers (b, columns), or (columns) with page_starts")
+    if found.dtype.itemsize == 8:
+        found = jnp.clip(found, INT32.min, INT32.max)  # no such page either
+    return found.astype(jnp.int32).reshape(-1, found.shape[-1], 1, 1)
+
+
 def longest(name: str, given: Any, rows: int) -> int:
     """The longest length allowed: all rows, where the caller does not say."""
     if given is None:
@@ -230,6 +245,10 @@ def option_arrays(given: Mapping[str, Any], b: int = 0) -> dict[str, jax.Array]:
     for name in LENGTHS:
         if given.get(name) is not None:
             arrays[name] = lengths(name, given[name], b)
+    if given.get("page_table") is not None:
+        arrays["page_table"] = page_table(given["page_table"])
+    if given.get("page_starts") is not None:
+        arrays["page_starts"] = lengths("page_starts", given["page_starts"], None)
     return arrays
 
 
@@ -239,6 +258,7 @@ def options(given: Mapping[str, Any], same_lengths: bool) -> Options:
     )
     numbers = {name: number(name, given.get(name, 0.0)) for name in NUMBERS if name != "scale"}
     flags = {name: flag(name, given.get(name, False)) for name in (*FLAGS, *GRADIENT_FLAGS)}
+    flags["cache"] = is_cache(given)
     return Options(
         heads_first=choice("layout", given.get("layout", "bshd"), LAYOUTS) == 1,
         left=left,

@@ -31,22 +31,25 @@ macro_rules! make_runs {
     ) => {
         /// The lengths of a run, as far as the problem says that there are some. Packed tensors have cu_seqlens (batch + 1),
         /// which start at 0 and end at the total; the others are (batch): how many rows of a sequence count, and the first
-        /// row of its keys that does.
+        /// row of its keys that does. page_starts (batch + 1) cut a table of pages that is one row.
         #[derive(Clone, Copy, Default)]
         pub struct Sequences<'a> {
             pub cu_seqlens_q: Option<Lengths<'a>>,
             pub cu_seqlens_k: Option<Lengths<'a>>,
+            pub page_starts: Option<Lengths<'a>>,
             $(pub $length: Option<Lengths<'a>>,)*
         }
 
         /// The tensors of a forward run: q, o (b, s_q, h_q, d), k, v (b, s_k, h_k, d), lse (b, h_q, s_q, 1) in f32, bias and
-        /// mask (b, h_q, s_q, s_k).
+        /// mask (b, h_q, s_q, s_k). page_table (b, columns, 1, 1) of i32, or (1, columns, 1, 1) with page_starts, says where
+        /// the pages of a cache are: keys of one that is not there are masked.
         pub struct Forward<'a> {
             pub q: Tensor<'a>,
             pub k: Tensor<'a>,
             pub v: Tensor<'a>,
             pub o: TensorMut<'a>,
             pub lse: Option<TensorMut<'a>>,
+            pub page_table: Option<Tensor<'a>>,
             $(pub $tensor: Option<Tensor<'a>>,)*
             pub sequences: Sequences<'a>,
         }
@@ -54,7 +57,7 @@ macro_rules! make_runs {
         impl<'a> Forward<'a> {
             /// Nothing but q, k, v and o: `Forward { lse: Some(lse), ..Forward::new(q, k, v, o) }` has an LSE too.
             pub fn new(q: Tensor<'a>, k: Tensor<'a>, v: Tensor<'a>, o: TensorMut<'a>) -> Self {
-                Self { q, k, v, o, lse: None, $($tensor: None,)* sequences: Sequences::default() }
+                Self { q, k, v, o, lse: None, page_table: None, $($tensor: None,)* sequences: Sequences::default() }
             }
 
             fn raw(&self) -> sys::fal_operands {
@@ -64,6 +67,7 @@ macro_rules! make_runs {
                     v: self.v.raw,
                     o: self.o.raw,
                     lse: given_mut(&self.lse),
+                    page_table: given(self.page_table),
                     $($tensor: given(self.$tensor),)*
                     ..sys::fal_operands::sized()
                 }
@@ -108,6 +112,7 @@ macro_rules! make_runs {
             fn add_to(&self, operands: &mut sys::fal_operands, b: usize) -> Result<(), Error> {
                 operands.cu_seqlens_q = lengths("cu_seqlens_q", self.cu_seqlens_q, b + 1)?;
                 operands.cu_seqlens_k = lengths("cu_seqlens_k", self.cu_seqlens_k, b + 1)?;
+                operands.page_starts = lengths("page_starts", self.page_starts, b + 1)?;
                 $(operands.$length = lengths(stringify!($length), self.$length, b)?;)*
                 Ok(())
             }

@@ -96,6 +96,10 @@ macro_rules! make_problem {
             /// Whether a run gives these. With `packed` there are `batch` sequences one after another in tensors (1, total,
             /// h, d), and queries and keys are the longest lengths.
             pub packed: bool,
+            /// K and V are a KV cache: `used_k` says how many keys each sequence has, and `packed` cuts q and o alone. With a
+            /// `page_size` they are (pages, page_size, h, d) in the order of `Forward::page_table`; 0: (b, keys, h, d).
+            pub cache: bool,
+            pub page_size: usize,
             $(pub $length: bool,)*
             $(pub $tensor: bool,)*
             pub lse: bool,
@@ -116,6 +120,8 @@ macro_rules! make_problem {
                     band: Band::full(),
                     $($number: None,)*
                     packed: false,
+                    cache: false,
+                    page_size: 0,
                     $($length: false,)*
                     $($tensor: false,)*
                     lse: false,
@@ -136,6 +142,8 @@ macro_rules! make_problem {
                     band: self.band.raw(),
                     $($number: nonzero(stringify!($number), self.$number)?,)*
                     packed: self.packed.into(),
+                    cache: self.cache.into(),
+                    page_size: self.page_size as i64,
                     $($length: self.$length.into(),)*
                     $($tensor: self.$tensor.into(),)*
                     lse: self.lse.into(),

@@ -24,6 +24,7 @@ fn forward(plan: &Plan, x: &[Vec<f32>]) -> Result<(Vec<f32>, Vec<f32>), Error> {
         v: Tensor::new(&x[2], SHAPE)?,
         o: TensorMut::new(&mut o, SHAPE)?,
         lse: Some(TensorMut::new(&mut lse, LSE)?),
+        page_table: None,
         bias: None,
         mask: None,
         sequences: Sequences::default(),
