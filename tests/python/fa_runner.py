@@ -43,6 +43,7 @@ def load(path: str, device: str) -> types.ModuleType:
 
     if "flash_attn" not in sys.modules:
         falchion.flash_attn.install()
+    falchion.flash_attn.check_bounds()  # the file has cases of page numbers that must be refused
     source = pathlib.Path(path).read_text()
     if "from flash_attn_interface import" in source:  # FlashAttention-3's file
         sys.modules["flash_attn_interface"] = importlib.import_module("falchion.flash_attn.v3")

@@ -52,6 +52,7 @@ def file(tmp_path, monkeypatch):
     path.write_text(SOURCE)
     yield path
     falchion.flash_attn.uninstall()
+    falchion.flash_attn.check_bounds(False)
     sys.modules.pop("fa_tests", None)
 
 

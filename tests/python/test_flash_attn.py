@@ -216,10 +216,13 @@ def test_install_is_on_request_only():
     try:
         import flash_attn
         from flash_attn.bert_padding import pad_input as pad
-        from flash_attn.flash_attn_interface import _get_block_size_n, flash_attn_func
+        from flash_attn.flash_attn_interface import USE_TRITON_ROCM, _flash_attn_varlen_forward
+        from flash_attn.flash_attn_interface import _get_block_size_n, flash_attn_func, flash_attn_gpu
         from flash_attn.layers.rotary import apply_rotary_emb as rotary
 
         assert flash_attn is fa and flash_attn_func is fa.flash_attn_func
+        assert not USE_TRITON_ROCM and callable(_flash_attn_varlen_forward)
+        assert sys.modules["flash_attn_2_cuda"] is flash_attn_gpu
         assert pad is pad_input and rotary is apply_rotary_emb
         assert _get_block_size_n("cuda", 64, True, False) >= 1 << 20
     finally:

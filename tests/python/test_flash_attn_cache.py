@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from torch_support import DEVICES, assert_near, definition, problem, torch
 
+import falchion
 import falchion.flash_attn as fa
 import falchion.torch as ft
 from falchion.flash_attn import v3
@@ -133,6 +134,42 @@ def test_varlen_in_pages(device):
     pages = [in_pages(x, 4, table) for x in (k, v)]
     o = fa.flash_attn_varlen_func(q.flatten(0, 1), *pages, *lengths, causal=True, block_table=wild)
     assert torch.equal(o, expected)
+
+
+@on_devices
+def test_the_compiled_module_of_flash_attn(device):
+    """The functions below FlashAttention's own, which its tests call, are those above."""
+    gpu = fa.flash_attn_interface.flash_attn_gpu
+    q, k, v = problem(b=2, s_q=6, s_k=20, device=device)
+    out = torch.empty_like(q)
+    o, lse, dropped, state = gpu.fwd(q, k, v, out, None, 0.0, 0.25, True, -1, -1, 0.0, False, None)
+    expected = fa.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    assert o is out and torch.equal(o, expected[0]) and torch.equal(lse, expected[1])
+    assert dropped is None and state.dtype == torch.int64
+    table = torch.tensor([[3, 0, 6, 4, 1], [2, 5, 7, 9, 8]], dtype=torch.int32, device=device)
+    starts = torch.tensor([0, 6, 12], dtype=torch.int32, device=device)
+    used, left = (torch.tensor(x, dtype=torch.int32, device=device) for x in ([17, 9], [5, 0]))
+    pages = [in_pages(x, 4, table) for x in (k, v)]
+    varlen = fa.flash_attn_interface._flash_attn_varlen_forward
+    o, lse, _, _ = varlen(
+        q.flatten(0, 1), *pages, starts, 2 * starts, 6, 20, 0.0, 0.25, True,
+        block_table=table, leftpad_k=left, seqused_k=used,
+    )  # fmt: skip
+    for i in range(2):
+        rows = slice(int(left[i]), int(used[i]))
+        expected, expected_lse = definition(q[i, None], k[i, None, rows], v[i, None, rows], causal="bottom_right")
+        assert_near(o[6 * i : 6 * i + 6], expected[0])
+        assert_near(lse[:, 6 * i : 6 * i + 6], expected_lse[0])
+    flat = [x.flatten(0, 1) for x in (k, v)]
+    packed = varlen(q.flatten(0, 1), *flat, starts, starts // 6 * 20, 6, 20, 0.0, 0.25, False, leftpad_k=left)
+    assert_near(packed[0][:6], definition(q[:1], k[:1, 5:], v[:1, 5:])[0][0])
+    cached = q, k, v, None, None, used, None, None, None, None, None, None, out, 0.25, True, -1, -1, 0.0, True, 0
+    o, lse = gpu.fwd_kvcache(*cached)
+    assert o is out and torch.equal(o, fa.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, causal=True))
+    with pytest.raises(falchion.Unsupported, match="gen_ is given"):
+        gpu.fwd(q, k, v, None, None, 0.0, 0.25, True, -1, -1, 0.0, False, torch.Generator())
+    with pytest.raises(falchion.Unsupported, match="dropout_p = 0.5 is given with block_table"):
+        varlen(q.flatten(0, 1), *pages, starts, starts, 6, 20, 0.5, 0.25, True, block_table=table)
 
 
 @on_devices

@@ -16,6 +16,16 @@ from falchion.flash_attn.rotary import apply_rotary_emb
 
 on_devices = pytest.mark.parametrize("device", DEVICES)
 NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def ask_gpus():
+    """On a GPU what is out of bounds is refused where somebody asks for it."""
+    fa.check_bounds()
+    yield
+    fa.check_bounds(False)
+
+
 INF = float("inf")
 
 

@@ -6,6 +6,7 @@ import pytest
 from flash_attn_support import cache, ints, paged
 from torch_support import DEVICES, problem, torch
 
+import falchion
 import falchion.flash_attn as fa
 from falchion.flash_attn import bert_padding, v3
 from falchion.flash_attn.rotary import apply_rotary_emb
@@ -139,28 +140,52 @@ def test_captured_as_a_cuda_graph(name):
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device")
-def test_a_number_as_length_waits_for_no_gpu():
-    given, given_tensor = cache("cuda", cache_seqlens=5), cache("cuda")
-    fa.flash_attn_with_kvcache(**given)
+@pytest.mark.parametrize("name", [name for name in calls("cpu") if "cache" in name or "pages" in name])
+def test_caches_wait_for_no_gpu(name):
+    run, arguments, options = calls("cuda")[name]
+    run(*arguments, **options)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        fa.flash_attn_with_kvcache(**given)
-        with pytest.raises(RuntimeError, match="synchron"):
-            fa.flash_attn_with_kvcache(**given_tensor)
+        run(*arguments, **options)
+        if "pages" in name:
+            fa.check_bounds()
+            with pytest.raises(RuntimeError, match="synchron"):
+                run(*arguments, **options)
     finally:
+        fa.check_bounds(False)
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device")
+def test_on_a_gpu_the_contract_holds():
+    """What is out of bounds is masked, or clamped, and not written; the rest is."""
+    tables = [7, -1, 3, 5, 1], [2, 9, 4, 12, 6]
+    given = paged("cuda", tables, cache_seqlens=ints(2, 19))
+    before = given["k_cache"].clone()
+    o = fa.flash_attn_with_kvcache(**given)
+    expected = before.clone()
+    expected[7, 2:], expected[6, 3] = given["k"][0, :2], given["k"][1, 0]
+    assert torch.equal(given["k_cache"], expected) and o.isfinite().all()
+    index = cache("cuda", cache_batch_idx=ints(1, 5), k=None, v=None)
+    o = fa.flash_attn_with_kvcache(**index)
+    assert o[0].any() and not o[1].any()
 
 
 @on_devices
 def test_what_cannot_be_asked_is_neither_read_nor_written(device):
-    """Under torch.compile no length can be refused. Rows without a place are left out; the others
-    are written."""
+    """Under torch.compile rows without a place are left out; the others are written. Where the host has
+    the lengths the engine refuses them, and nothing is written."""
     tables = [7, -1, 3, 5, 1], [2, 9, 4, 12, 6]
     given = paged(device, tables, cache_seqlens=ints(2, 19))
     before = given["k_cache"].clone()
     torch._dynamo.reset()
     run = torch.compile(fa.flash_attn_with_kvcache, fullgraph=True, backend="aot_eager")
-    run(**given)
+    if device == "cpu":
+        with pytest.raises(falchion.Invalid, match=r"used_k\[1\] = 22"):
+            run(**given)
+    else:
+        run(**given)
     expected = before.clone()
-    expected[7, 2:], expected[6, 3] = given["k"][0, :2], given["k"][1, 0]
+    if device != "cpu":
+        expected[7, 2:], expected[6, 3] = given["k"][0, :2], given["k"][1, 0]
     assert torch.equal(given["k_cache"], expected)

@@ -13,6 +13,7 @@ import types
 
 import torch  # noqa: F401  (so that a missing PyTorch is the first thing that is told)
 
+from ._bounds import check_bounds
 from .flash_attn_interface import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -24,6 +25,7 @@ from .flash_attn_interface import (
 )
 
 __all__ = [
+    "check_bounds",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
     "flash_attn_qkvpacked_func",
@@ -38,6 +40,7 @@ __all__ = [
 _NAMES = {
     "flash_attn": "",
     "flash_attn.flash_attn_interface": ".flash_attn_interface",
+    "flash_attn_2_cuda": ".flash_attn_gpu",
     "flash_attn.bert_padding": ".bert_padding",
     "flash_attn.layers.rotary": ".rotary",
 }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import falchion.torch as ft
-from falchion import Invalid
+from falchion import Invalid, Unsupported
 from falchion.torch._function import attention_with_gradients
 from falchion.torch._ops import operator_arguments
 from falchion.torch._options import (
@@ -24,6 +24,8 @@ from falchion.torch._options import (
     whole,
 )
 
+from ._bounds import Bounds, table_of
+from ._pages import check_keys
 from ._probabilities import signed_probabilities
 
 
@@ -88,10 +90,12 @@ def packed(
     *,
     seqused_q: Tensor | None = None,
     seqused_k: Tensor | None = None,
+    leftpad_k: Tensor | None = None,
+    block_table: Tensor | None = None,
     **options: Any,
 ) -> Any:
     """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
-    max_seqlen_q, max_seqlen_k)."""
+    max_seqlen_q, max_seqlen_k). With a block_table k and v are pages (pages, size, h, d)."""
     max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
     max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
     same = cu_seqlens_k is cu_seqlens_q
@@ -104,7 +108,10 @@ def packed(
         "max_k": max_seqlen_k,
         "used_q": seqused_q,
         "used_k": seqused_k,
+        "first_k": leftpad_k,
     }
+    if block_table is not None:
+        return _in_pages(starts, q, k, v, block_table, **options)
 
     def place() -> Tensor:
         return places(cu_seqlens_k, k.shape[0])[1]
@@ -116,6 +123,52 @@ def packed(
     if flat is None:
         return o, lse, q.new_empty(0)
     return o, lse, _padded(flat, cu_seqlens_q, max_seqlen_q).transpose(1, 2)
+
+
+def _in_pages(
+    starts: dict[str, Any],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    *,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Packed queries against pages, which the engine reads where they lie. cu_seqlens_k says how many keys
+    each sequence has, unless used_k does."""
+    if drops_of(dropout_p)[0]:
+        raise Unsupported(f"dropout_p = {dropout_p} is given with block_table, which has no dropout")
+    used = starts["used_k"]
+    if used is None:
+        used = starts["cu_seqlens_k"].diff()
+    bounds = Bounds(q.device)
+    table = table_of("block_table", table, len(used), q.device)
+    check_keys(table, used, k, v, bounds)
+    q, softmax_scale = exact_scale(last_contiguous(q), softmax_scale)
+    with torch.no_grad():
+        found = ft.decode(
+            q,
+            last_contiguous(k),
+            last_contiguous(v),
+            used_k=used,
+            first_k=starts["first_k"],
+            page_table=table,
+            cu_seqlens_q=starts["cu_seqlens_q"],
+            max_q=starts["max_q"],
+            max_k=starts["max_k"],
+            scale=softmax_scale,
+            softcap=number("softcap", softcap),
+            alibi=None if alibi_slopes is None else alibi_slopes.float(),
+            return_lse=truth("return_attn_probs", return_attn_probs),
+            **{"causal": False, **band(causal, window_size)},
+        )
+    return found if isinstance(found, Tensor) else (*found, q.new_empty(0))
 
 
 def _padded(flat: Tensor, starts: Tensor, longest: int) -> Tensor:

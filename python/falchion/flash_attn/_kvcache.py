@@ -1,8 +1,6 @@
-"""What flash_attn_with_kvcache does. Appending to the cache, rotary embeddings, cache_batch_idx and pages are
-done by torch before the engine runs, so they cost kernels of their own, and the last two a copy of
-the keys and values. What lies outside is refused before anything is written (_bounds.py), for
-which a GPU is waited for once a call, unless cache_seqlens is a number and there is no more to
-ask."""
+"""What flash_attn_with_kvcache does. The engine reads the cache where it lies, by its pages or, with
+cache_batch_idx, as pages as long as the cache. New keys and rotary embeddings are torch's, before the engine
+runs, so they cost kernels of their own. What lies outside: _bounds.py."""
 
 from __future__ import annotations
 
@@ -13,18 +11,17 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
-from falchion.torch._options import known_whole, last_contiguous
+from falchion.torch._options import as_int32, known_whole, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
-from ._call import places, truth
-from ._pages import check_pages, dense_from_pages, place_in_pages
+from ._call import band, places, sides_of, truth
+from ._pages import check_pages, place_in_pages
 from .rotary import check_tables, rotate
 
 
 class Cache:
     """How many keys of a cache count for each sequence, and where they are. q and new keys are (b,
-    s, h, d), or packed where cu_seqlens_q and cu_seqlens_new say so. A call makes one, measures,
-    turns what has rotary embeddings, and attends."""
+    s, h, d), or packed where cu_seqlens_q and cu_seqlens_new say so. A call makes one, and runs it."""
 
     def __init__(
         self,
@@ -57,11 +54,13 @@ class Cache:
         self.capacity = self.size
         if pages is not None:
             pages = table_of(self.table_name, pages, rows, q.device)
-            self.table = pages if self.batch is None else pages[self.batch]
             self.capacity = self.size * pages.shape[1]
+            if self.batch is not None:
+                pages = pages[self.batch.clamp(0, rows - 1)]
+            self.table = pages
 
     def _batch(self, batch: Tensor, rows: int) -> Tensor:
-        """cache_batch_idx, moved into range where nothing can be asked."""
+        """cache_batch_idx. One that is out of range is a page that is not there."""
         batch = whole_numbers("cache_batch_idx", batch, (self.b,), self.device)
         if rows < 1:
             raise Invalid("cache_batch_idx is given, and the caches have no sequence")
@@ -71,7 +70,7 @@ class Cache:
             rows - 1,
             lambda at, x: f"cache_batch_idx[{at[0]}] = {x}: there are {rows}, 0 to {rows - 1}",
         )
-        return batch.clamp(0, rows - 1)
+        return batch
 
     def measure(
         self,
@@ -185,13 +184,38 @@ class Cache:
             return rotate(x, cos, sin, place, interleaved)
         return rotate(x[:, None], cos, sin, place[:, None], interleaved)[:, 0]
 
+    def run(
+        self,
+        q: Tensor,
+        new: tuple[Tensor | None, Tensor | None],
+        lengths: int | Tensor | None,
+        leftpad: Tensor | None,
+        rotary: tuple[Tensor | None, Tensor | None, bool, Tensor | None],
+        causal: bool,
+        window_size: tuple[int, int],
+        options: dict[str, Any],
+        as_v3: bool = False,
+    ) -> Any:
+        """The whole call. rotary is (cos, sin, interleaved, seqlens). A side of the window that reaches over
+        all keys is none, and FlashAttention-3 has another idea of when it does."""
+        self.measure(lengths, leftpad, *new)
+        causal = truth("causal", causal)
+        reach = self.capacity, self.capacity
+        if as_v3:
+            reach = self.capacity - 1, (q.shape[1] if self.max_q is None else self.max_q) - 1
+        near = [0 <= side < most for side, most in zip(sides_of(window_size), reach)]
+        k, v = new
+        cos, sin, interleaved, first = rotary
+        if cos is not None or sin is not None:
+            q, k = self.turn(q, k, (cos, sin), interleaved, first, not (causal or any(near)))
+        return self.attend(q, k, v, {**band(causal, window_size), **options})
+
     def attend(self, q: Tensor, k: Tensor | None, v: Tensor | None, options: dict[str, Any]) -> Any:
         self.bounds.check()
         with torch.no_grad():
             if k is not None and v is not None:
                 self._append(k, v)
-            keys, values = (self._dense(x) for x in self.caches)
-            return self._run(last_contiguous(q), keys, values, options)
+            return self._run(last_contiguous(q), options)
 
     def _rows(self, x: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
         """The sequence of each row of q or of new keys, and its place among them."""
@@ -214,24 +238,20 @@ class Cache:
         for cache, new in zip(self.caches, (k, v)):
             _write(cache, new, where, row, inside)
 
-    def _dense(self, cache: Tensor) -> Tensor:
-        if self.table is not None:
-            return dense_from_pages(self.table, cache)
-        return last_contiguous(cache if self.batch is None else cache[self.batch])
-
-    def _run(self, q: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Any:
-        lengths, leftpad = self.lengths, self.leftpad
-        if not self.bounds.asks:  # the engine refuses on the host what is outside
-            lengths = lengths.clamp(0, self.capacity)
-            leftpad = None if leftpad is None else torch.minimum(leftpad.clamp(min=0), lengths)
-        leftpad = None if leftpad is None else leftpad.int()
-        used: dict[str, Any] = {"used_k": lengths.int(), "first_k": leftpad}
-        if self.starts_q is None or self.max_q is None:
-            return ft.attention(q, keys, values, **used, **options)
-        starts = torch.arange(self.b + 1, dtype=torch.int32, device=self.device) * keys.shape[1]
-        used.update(max_q=int(self.max_q), max_k=keys.shape[1])
-        keys, values = keys.flatten(0, 1), values.flatten(0, 1)
-        return ft.varlen(q, keys, values, self.starts_q, starts, **used, **options)
+    def _run(self, q: Tensor, options: dict[str, Any]) -> Any:
+        """The engine's used_k counts the new keys, as self.lengths does."""
+        table = self.table
+        if table is None and self.batch is not None:
+            table = self.batch[:, None]
+        keys, values = (last_contiguous(x) for x in self.caches)
+        if self.starts_q is not None:
+            options = {**options, "cu_seqlens_q": self.starts_q, "max_q": self.max_q}
+        if self.table is not None and self.device.type == "cpu":
+            # The engine refuses such a number on the host, in a page of no key too.
+            table = self.table.masked_fill(self.table >= self.caches[0].shape[0], -1)
+        lengths, leftpad = as_int32(self.lengths), as_int32(self.leftpad)
+        where = {"used_k": lengths, "first_k": leftpad, "page_table": as_int32(table)}
+        return ft.decode(q, keys, values, **{"causal": False, **where, **options})
 
 
 def _write(cache: Tensor, new: Tensor, where: Tensor, row: Tensor, inside: Tensor) -> None:

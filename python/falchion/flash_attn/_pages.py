@@ -1,6 +1,5 @@
-"""Keys and values in pages (pages, size, h, d), which a table (b, most) names for each sequence. torch
-copies them into one piece. A table may name any page behind a sequence's end, -1 too: such numbers
-are moved into range, and what they name is never read by the engine."""
+"""Keys and values in pages (pages, size, h, d), which a table (b, most) names for each sequence. A table
+may name any page behind a sequence's end, -1 too: what they name is never read."""
 
 from __future__ import annotations
 
@@ -45,12 +44,19 @@ def place_in_pages(
     return torch.where(inside, table[sequence, column], -1), place % size
 
 
-def dense_from_pages(table: Tensor, pages: Tensor) -> Tensor:
-    """(b, most * size, h, d)."""
-    return pages[table.clamp(0, pages.shape[0] - 1)].flatten(1, 2)
-
-
-def packed_from_pages(table: Tensor, pages: Tensor, sequence: Tensor, place: Tensor) -> Tensor:
-    """(rows, h, d): the row at each place of a sequence."""
-    page, row = place_in_pages(table, sequence, place, pages.shape[1])
-    return pages[page.clamp(0, pages.shape[0] - 1), row]
+def check_keys(table: Tensor, lengths: Tensor, k: Tensor, v: Tensor, bounds: Bounds) -> None:
+    """Packed queries against pages: each sequence has so many keys, and a page for each."""
+    pages, size = k.shape[:2]
+    if v.shape[:2] != k.shape[:2]:
+        raise Invalid(f"k has {pages} pages of {size} keys; v has {tuple(v.shape[:2])}")
+    most = size * table.shape[1]
+    bounds.within(
+        lengths,
+        0,
+        most,
+        lambda at, x: (
+            f"cu_seqlens_k gives sequence {at[0]} {x} keys; block_table has places for {most}"
+        ),
+    )
+    check_pages("block_table", table, pages, size, 0, lengths, bounds)
+    bounds.check()

@@ -9,14 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from falchion import Invalid, Unsupported
+from falchion import Unsupported
 from falchion._names import own_names
-from falchion.torch._options import exact_scale, whole
+from falchion.torch._options import exact_scale
 
-from ._bounds import Bounds, same_device, table_of, whole_numbers
-from ._call import band, dense, packed, parts_of, places, sides_of, truth
+from . import flash_attn_gpu
+from ._call import dense, packed, parts_of, truth
 from ._kvcache import Cache
-from ._pages import check_pages, packed_from_pages
 
 __all__ = [
     "flash_attn_func",
@@ -137,9 +136,8 @@ def flash_attn_varlen_func(
     block_table: Tensor | None = None,
 ) -> Any:
     """Packed sequences: q (total_q, h, d), k and v (total_k, h_k, d), or with block_table (b, most)
-    k and v (pages, size, h_k, d), which torch copies into packed rows."""
-    if block_table is not None:
-        k, v = _from_pages(block_table, k, v, cu_seqlens_k, whole("max_seqlen_k", max_seqlen_k))
+    k and v (pages, size, h_k, d), of which cu_seqlens_k says how many keys each sequence has. There is no
+    dropout then, and there are no gradients."""
     return packed(
         q,
         k,
@@ -155,6 +153,7 @@ def flash_attn_varlen_func(
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         return_attn_probs=return_attn_probs,
+        block_table=block_table,
     )
 
 
@@ -259,52 +258,67 @@ def flash_attn_with_kvcache(
         raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
     q, softmax_scale = exact_scale(q, softmax_scale)
     cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
-    cache.measure(cache_seqlens, cache_leftpad, k, v)
-    most = cache.capacity
-    causal = truth("causal", causal)
-    sees_all = not causal and not any(0 <= side < most for side in sides_of(window_size))
-    if rotary_cos is not None or rotary_sin is not None:
-        q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, sees_all)
+    rotary = rotary_cos, rotary_sin, rotary_interleaved, None
     options = {
-        **band(causal, window_size),
         "scale": softmax_scale,
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
         "return_lse": truth("return_softmax_lse", return_softmax_lse),
     }
-    return cache.attend(q, k, v, options)
+    return cache.run(
+        q, (k, v), cache_seqlens, cache_leftpad, rotary, causal, window_size, options
+    )
+
+
+def _flash_attn_varlen_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_softmax: bool = False,
+    block_table: Tensor | None = None,
+    leftpad_k: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    zero_tensors: bool = False,
+) -> tuple[Any, ...]:
+    """(out, softmax_lse, S_dmask, rng_state), of which the last one is zeros. FlashAttention's tests call it."""
+    return tuple(
+        flash_attn_gpu.varlen_fwd(
+            q,
+            k,
+            v,
+            None,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            seqused_k,
+            leftpad_k,
+            block_table,
+            alibi_slopes,
+            max_seqlen_q,
+            max_seqlen_k,
+            dropout_p,
+            softmax_scale,
+            zero_tensors,
+            causal,
+            window_size_left,
+            window_size_right,
+            softcap,
+            return_softmax,
+        )
+    )
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
     """flash_attn's tests undo the maximum of each block of keys in S_dmask. Here all keys are
     one."""
     return 1 << 30
-
-
-def _from_pages(
-    block_table: Tensor, k: Tensor, v: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int
-) -> tuple[Tensor, Tensor]:
-    """Keys and values in packed rows, of which cu_seqlens_k says the sequences."""
-    same_device(k.device, v=v)
-    starts = whole_numbers("cu_seqlens_k", cu_seqlens_k, (cu_seqlens_k.numel(),), k.device)
-    b, (pages, size) = cu_seqlens_k.numel() - 1, k.shape[:2]
-    table = table_of("block_table", block_table, b, k.device)
-    if v.shape[:2] != k.shape[:2]:
-        raise Invalid(f"k has {pages} pages of {size} keys; v has {tuple(v.shape[:2])}")
-    bounds, lengths, most = Bounds(k.device), starts.diff(), size * table.shape[1]
-    bounds.within(
-        lengths,
-        0,
-        most,
-        lambda at, x: (
-            f"cu_seqlens_k gives sequence {at[0]} {x} keys; block_table has places for {most}"
-        ),
-    )
-    check_pages("block_table", table, pages, size, 0, lengths, bounds)
-    bounds.check()
-    rows = b * max_seqlen_k
-    # On a GPU, and while torch.compile traces, the sum would have to be waited for.
-    if not cu_seqlens_k.is_cuda and bounds.asks:
-        rows = int(cu_seqlens_k[-1])
-    at = places(cu_seqlens_k, rows)
-    return packed_from_pages(table, k, *at), packed_from_pages(table, v, *at)

@@ -16,7 +16,7 @@ from falchion._names import own_names
 from falchion.torch._options import exact_scale, known_whole
 
 from ._bounds import same_device
-from ._call import band, dense, packed, parts_of, sides_of, truth
+from ._call import dense, packed, parts_of, truth
 from ._kvcache import Cache
 
 __all__ = [
@@ -177,20 +177,15 @@ def flash_attn_with_kvcache(
     starts = cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
     caches = k_cache, v_cache
     cache = Cache(q, caches, ("page_table", page_table), cache_batch_idx, *starts)
-    cache.measure(cache_seqlens, cache_leftpad, k, v)
-    if rotary_cos is not None or rotary_sin is not None:
-        longest = q.shape[1] if max_seqlen_q is None else max_seqlen_q
-        left, right = (0 <= x < y - 1 for x, y in zip(sides_of(window_size), (cache.capacity, longest)))
-        whole = not (truth("causal", causal) or left or right)
-        tables = rotary_cos, rotary_sin
-        q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
+    rotary = rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens
     options = {
-        **band(causal, window_size),
         "scale": softmax_scale,
         "softcap": softcap,
         "return_lse": truth("return_softmax_lse", return_softmax_lse),
     }
-    return cache.attend(q, k, v, options)
+    return cache.run(
+        q, (k, v), cache_seqlens, cache_leftpad, rotary, causal, window_size, options, as_v3=True
+    )
 
 
 @own_names

@@ -5,6 +5,7 @@ newer.
     o = fal.attention(q, k, v, causal=True)   # (b, s, h, d)
     o = fal.sdpa(query, key, value, is_causal=True)  # as torch's scaled_dot_product_attention
     o = fal.varlen(q, k, v, cu_seqlens, max_q=longest, causal=True)
+    o = fal.decode(q, k_cache, v_cache, used_k=lengths, page_table=table)
     o = fal.linear_attention(q, k, v, decay=g)
 
 docs/python_torch.md says more. Importing this module imports torch; `import falchion` does not."""
@@ -14,7 +15,8 @@ from __future__ import annotations
 import torch  # noqa: F401  (so that a missing PyTorch is the first thing that is told)
 
 from ._attention import attention, varlen
+from ._decode import decode
 from ._linear import linear_attention
 from ._sdpa import sdpa
 
-__all__ = ["attention", "linear_attention", "sdpa", "varlen"]
+__all__ = ["attention", "decode", "linear_attention", "sdpa", "varlen"]

@@ -196,6 +196,13 @@ def lengths(name: str, x: Any, q: torch.Tensor) -> Any:
     return x.long().clamp(_INT32.min, _INT32.max).to(torch.int32)
 
 
+def as_int32(x: torch.Tensor | None) -> torch.Tensor | None:
+    """Numbers of pages as the engine takes them. One past int32 is no page either."""
+    if x is None or x.dtype is torch.int32 or x.is_floating_point():
+        return x
+    return x.long().clamp(_INT32.min, _INT32.max).to(torch.int32)
+
+
 def convert_lengths(given: dict[str, Any], q: torch.Tensor) -> None:
     """The same of all lengths of a call. The same tensor of q and of k says that they do not differ."""
     same = given.get("used_q") is given.get("used_k")
