@@ -191,7 +191,7 @@ bool rows_fit(const Attention& a, const Operands& x) noexcept {
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
   return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
-         rows_aligned(x.o);
+         rows_aligned(x.o) && (!a.append || (rows_aligned(x.k_new) && rows_aligned(x.v_new)));
 }
 
 }  // namespace

@@ -35,6 +35,16 @@ int heads_side_by_side(std::int64_t h_k, int sms) {
   return 1;
 }
 
+/// The CTA that loads the slot of a new key writes it. So every new key has to be seen by some query, and queries stand
+/// at the last keys.
+std::string why_not_append(const Attention& a) {
+  if (!a.append && a.rotary_dim == 0) return "";
+  if (a.first_k) return text("it has no ", a.append ? "append" : "rotary embedding", " with first_k");
+  const bool bounded = a.band.left >= 0 || a.band.right >= 0;
+  const bool elsewhere = a.band.align == Align::top_left || a.band.align == Align::at;
+  return a.append && bounded && elsewhere ? "it has append only in a band from the bottom right" : "";
+}
+
 }  // namespace
 
 bool is_decode_of_hopper(const Variant& variant) {
@@ -42,6 +52,7 @@ bool is_decode_of_hopper(const Variant& variant) {
 }
 
 std::string why_not_decode(const Variant& listed, const Attention& a, std::int64_t rows) {
+  if (std::string why = why_not_append(a); !why.empty()) return why;
   const int most = sm90::decode_tile(listed.d).rows;
   if (rows > most) return text("it is for at most ", most, " rows for each K/V head, but here are ", rows);
   if (rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys) {

@@ -60,6 +60,9 @@ struct DecodeConfig {
   static_assert(kSharedBytes == kTile.shared_bytes(kRows));
 };
 
+/// Barriers of the consumers.
+inline constexpr int kOfSums = 1, kOfPlaces = 2, kOfHeard = 3;
+
 /// The place of a consumer warp among the others. Warps with the same row group have the same query rows: 8 of each
 /// 8 kRowGroups.
 template <class Config>

@@ -43,7 +43,7 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
   if (walk.tells()) messages.empty(walk.rows);
   int tiles = 0;  // of the segments before
   for (bool first = true;; first = false, walk.go_back()) {
-    DecodeRows<Config> rows(a, by, walk);
+    DecodeRows<Config> rows(a, by, walk, shared);
     if (threadIdx.x == 0) shared.hears = walk.heard();
     const int begin = walk.begin_tile(), end = walk.end_tile();
     const int skipped = (rows.place.turn - tiles) & (Config::kTurns - 1);  // tiles of other warps
@@ -56,7 +56,7 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
       shared.empty[stage].arrive();
     }
     tiles += end - begin;
-    leave_sums<Config>(rows, walk.rows, shared, first);
+    leave_sums<Config>(rows, walk.rows, shared, first && a.rotation.dim == 0);
     end_segment<Config>(a, by, walk, messages, shared);
     if (walk.is_first()) break;
   }

@@ -7,6 +7,7 @@
 #include "gpu/blocks/async.cuh"
 #include "gpu/blocks/lane_blocks.hpp"
 #include "policy/cache.hpp"
+#include "sm90/attention_forward/decode/new_keys.cuh"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
@@ -35,6 +36,17 @@ class DecodeSource {
   int bytes;
 };
 
+/// Writes 16 bytes to shared memory.
+FALCHION_DEVICE void store_chunk(std::uint32_t to, const uint4& x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+/// Arrives at a barrier, as one of its threads.
+FALCHION_DEVICE void arrive_alone(const SplitBarrier& barrier) {
+  asm volatile(
+      "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(cute::cast_smem_ptr_to_uint(&barrier))
+      : "memory");
+}
 /// Arrives at a barrier when all copies that this thread has started have come.
 FALCHION_DEVICE void arrive_with_copies(const SplitBarrier& barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(cute::cast_smem_ptr_to_uint(&barrier))
@@ -69,6 +81,10 @@ class DecodeProducer {
   static constexpr int kPasses = Config::kKeys / kAtOnce;
   static constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
 
+  /// Where the chunk of pass i is, if that of the first one is at `to`.
+  static FALCHION_DEVICE std::uint32_t place_of_pass(std::uint32_t to, int i) {
+    return kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
+  }
   /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to): copies this thread's chunk of row
   /// `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile.
   template <class Begin, class Copy>
@@ -81,14 +97,63 @@ class DecodeProducer {
       if (round > 0) shared.empty[stage].wait((round - 1) % 2);
       const std::uint32_t to = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place;
       CUTE_UNROLL
-      for (int i = 0; i < kPasses; ++i) {
-        const std::uint32_t at = kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
-        copy(i, t * Config::kKeys + line0 + i * kAtOnce, at);
+      for (int i = 0; i < kPasses; ++i) { copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i)); }
+      if (fresh.has((t + 1) * Config::kKeys - 1)) {
+        append(walk, t, to);
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        arrive_alone(shared.full[stage]);
+      } else {
+        arrive_with_copies(shared.full[stage]);
       }
-      arrive_with_copies(shared.full[stage]);
     }
   }
+  /// Copies this thread's chunk of a key that is not new. to: of K; V is a tile further.
+  FALCHION_DEVICE void take(int key, bool exists, const Element* from_k, const Element* from_v,
+                            std::uint32_t to) const {
+    if (fresh.has(key)) return;
+    k.copy(from_k, to, exists);
+    v.copy(from_v, to + kTile, exists);
+  }
+  /// Writes this thread's chunks of the new keys of tile t to the stage, and to the cache. Past the sequence they are
+  /// 0.
+  FALCHION_DEVICE void append(const DecodeWalk<Config>& walk, int t, std::uint32_t to) const {
+    const Rows rows = rows_of_q(a, walk.b);
+#pragma unroll 1
+    for (int i = 0; i < kPasses; ++i) {
+      const int key = t * Config::kKeys + thread / kChunks + i * kAtOnce;
+      if (!fresh.has(key)) continue;
+      const std::uint32_t at = place_of_pass(to, i);
+      const KeyPlace place = key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
+      const std::int64_t row = rows.begin + key - fresh.first;
+      append_chunk(walk, place, a.k_new, a.k, a.d_qk, rows.batch, row, at, key);
+      append_chunk(walk, place, a.v_new, a.v, a.d_v, rows.batch, row, at + kTile, -1);
+    }
+  }
+  /// position: where the row stands in its sequence, or -1 where it does not turn.
+  FALCHION_DEVICE void append_chunk(const DecodeWalk<Config>& walk, const KeyPlace& place, const View& from,
+                                    const View& cache, std::int64_t d, std::int64_t batch, std::int64_t row,
+                                    std::uint32_t to, int position) const {
+    const int column = thread % kChunks * 8;
+    uint4 chunk = {};
+    if (column < d && place.exists()) {
+      const auto* const x = static_cast<const Element*>(from.data) + batch * from.stride[0] + row * from.stride[1] +
+                            walk.head_k * from.stride[2];
+      chunk = *reinterpret_cast<const uint4*>(x + column);
+      if (position >= 0 && column < a.rotation.dim) {
+        chunk = {rotated_pair(x, column, a.rotation, position), rotated_pair(x, column + 2, a.rotation, position),
+                 rotated_pair(x, column + 4, a.rotation, position), rotated_pair(x, column + 6, a.rotation, position)};
+      }
+      // Every row tile of the sequence has the keys, but one of them is enough.
+      auto* const slot = static_cast<Element*>(cache.data) + place.batch * cache.stride[0] +
+                         place.row * cache.stride[1] + walk.head_k * cache.stride[2];
+      if (walk.row0 == 0) *reinterpret_cast<uint4*>(slot + column) = chunk;
+    }
+    store_chunk(to, chunk);
+  }
   FALCHION_DEVICE void load_segment(const DecodeWalk<Config>& walk) {
+    fresh = DecodeNewKeys::of<Config>(a, walk);
+    keys = Config::kPages ? KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin)
+                          : KeyRows{has_packed_keys(a) ? 0 : walk.b, walk.sequence.k_begin};
     if constexpr (Config::kPages) {
       load_pages(walk);
     } else {
@@ -96,17 +161,14 @@ class DecodeProducer {
     }
   }
   FALCHION_DEVICE void load_rows(const DecodeWalk<Config>& walk) {
-    const KeyRows rows{has_packed_keys(a) ? 0 : walk.b, walk.sequence.k_begin};
-    const KeyPlace first = rows.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
+    const KeyPlace first = keys.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
     const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
     const Element *from_k = k.of_head(walk.head_k) + k.offset(first),
                   *from_v = v.of_head(walk.head_k) + v.offset(first);
     load_tiles(
         walk, [](int) {},
         [&](int, int key, std::uint32_t to) {
-          const bool exists = key < walk.sequence.k_length;
-          k.copy(from_k, to, exists);
-          v.copy(from_v, to + kTile, exists);
+          take(key, key < walk.sequence.k_length, from_k, from_v, to);
           from_k += step_k;
           from_v += step_v;
         });
@@ -117,13 +179,12 @@ class DecodeProducer {
   FALCHION_DEVICE void load_pages(const DecodeWalk<Config>& walk) {
     constexpr int kPass = kAtOnce / kWarps, kOfWarp = kPass * kPasses;  // rows of a pass, and of a tile
     static_assert(2 * kOfWarp <= 32);
-    const KeyRows rows = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
     const Element *const of_k = k.of_head(walk.head_k), *const of_v = v.of_head(walk.head_k);
     const int lane = thread % 32, row = lane % kOfWarp, begin = walk.begin_tile();
     const int line = lane / kOfWarp * Config::kKeys + row / kPass * kAtOnce + thread / 32 * kPass + row % kPass;
     const auto look_up = [&](int t) {  // in the tiles t and t + 1
       const int key = t * Config::kKeys + line;
-      return lane < 2 * kOfWarp && key < walk.sequence.k_length ? rows.at(key) : KeyPlace{-1, 0};
+      return lane < 2 * kOfWarp && key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
     };
     KeyPlace next = look_up(begin);
     std::int64_t in_k = 0, in_v = 0;
@@ -139,12 +200,11 @@ class DecodeProducer {
           in_v = v.offset(next);
           next = look_up(t + 2);
         },
-        [&](int i, int, std::uint32_t to) {
+        [&](int i, int key, std::uint32_t to) {
           const int from = first_lane + i * kPass + lane / kChunks;
           const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
           const bool copies = __shfl_sync(~0u, exists, from);
-          k.copy(of_k + (copies ? row_k : 0), to, copies);
-          v.copy(of_v + (copies ? row_v : 0), to + kTile, copies);
+          take(key, copies, of_k + (copies ? row_k : 0), of_v + (copies ? row_v : 0), to);
         });
   }
 
@@ -170,6 +230,8 @@ class DecodeProducer {
   const int thread;
   const DecodeSource<Element> k, v;
   int loaded = 0;  // tiles
+  KeyRows keys;    // of the segment
+  DecodeNewKeys fresh;
 };
 
 }  // namespace falchion::sm90

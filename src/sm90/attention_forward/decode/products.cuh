@@ -5,8 +5,10 @@
 #include "base/host_device.hpp"
 #include "gpu/blocks/lane_blocks.hpp"
 #include "gpu/blocks/mma.cuh"
+#include "gpu/blocks/sm90_tma.cuh"
 #include "gpu/blocks/softmax.cuh"
 #include "policy/cache.hpp"
+#include "sm90/attention_forward/decode/new_keys.cuh"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
@@ -34,14 +36,21 @@ class DecodeRows {
   Sums o[kSteps][kBlocks];             // O^T: (16 head dims, 8 rows) each
   float m[kBlocks][2], l[kBlocks][2];  // l: of this lane's keys
 
-  FALCHION_DEVICE DecodeRows(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk)
+  FALCHION_DEVICE DecodeRows(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk,
+                             typename Config::Shared& shared)
       : a(a), by(by), c(a.scale * kLog2e) {
     if constexpr (Config::kPages) {
       keys = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
       k_length = walk.sequence.k_length;
     }
     clear();
-    load_q(walk);
+    if (a.rotation.dim > 0) {
+      rotate_q(walk, shared);
+      load_q(walk, [&](int row, int, int) { return rotated_rows(shared) + row * Config::kD; });
+    } else {
+      const Rows rows = rows_of_q(a, walk.b);
+      load_q(walk, [&](int, int query, int head) { return row_of_q(rows, query, head); });
+    }
     const int last = max(walk.rows, 1) - 1;
     unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
   }
@@ -93,16 +102,15 @@ class DecodeRows {
   }
   /// Q^T as operand B: of row lane / 4 of each 8, two head dims and two that lie 8 further, of each 16. Rows past the
   /// last one and head dims past d_qk are 0.
-  FALCHION_DEVICE void load_q(const DecodeWalk<Config>& walk) {
+  template <class RowOf>
+  FALCHION_DEVICE void load_q(const DecodeWalk<Config>& walk, const RowOf& row_of) {
     const int lane = static_cast<int>(threadIdx.x) % 32, d = static_cast<int>(a.d_qk);
-    const Rows rows = rows_of_q(a, walk.b);
     CUTE_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       const int in_tile = place.row0(b) + lane / 4, row = walk.row0 + in_tile;
       const bool exists = in_tile < walk.rows;
       const int query = by.group.div(row), head = row - query * a.group + walk.head_k * a.group;
-      const auto* const from = static_cast<const Element*>(a.q.data) + rows.batch * a.q.stride[0] +
-                               (rows.begin + query) * a.q.stride[1] + head * a.q.stride[2];
+      const Element* const from = row_of(in_tile, query, head);
       CUTE_UNROLL
       for (int i = 0; i < kSteps; ++i) {
         CUTE_UNROLL
@@ -112,6 +120,30 @@ class DecodeRows {
         }
       }
     }
+  }
+
+  FALCHION_DEVICE const Element* row_of_q(const Rows& rows, int query, int head) const {
+    return static_cast<const Element*>(a.q.data) + rows.batch * a.q.stride[0] + (rows.begin + query) * a.q.stride[1] +
+           head * a.q.stride[2];
+  }
+  /// The rotated rows of the tile. They take the place of the sums, which nobody needs yet.
+  static FALCHION_DEVICE Element* rotated_rows(typename Config::Shared& shared) {
+    static_assert(sizeof(shared.sums) >= std::size_t{2} * Config::kRows * Config::kD);
+    return reinterpret_cast<Element*>(&shared.sums);
+  }
+  /// All consumers together: each turns some pairs of columns.
+  FALCHION_DEVICE void rotate_q(const DecodeWalk<Config>& walk, typename Config::Shared& shared) {
+    constexpr int kPairs = Config::kD / 2;
+    const Rows rows = rows_of_q(a, walk.b);
+    const std::int64_t first = DecodeNewKeys::first_of(a, walk.b, walk.sequence.q_length);
+    auto* const to = reinterpret_cast<std::uint32_t*>(rotated_rows(shared));
+    sync_threads<Config::kConsumers>(kOfSums);  // the sums of a segment before have been read
+    for (int i = static_cast<int>(threadIdx.x); i < walk.rows * kPairs; i += Config::kConsumers) {
+      const int row = i / kPairs, column = i % kPairs * 2;
+      const int query = by.group.div(walk.row0 + row), head = walk.row0 + row - query * a.group + walk.head_k * a.group;
+      if (column < a.d_qk) to[i] = rotated_pair(row_of_q(rows, query, head), column, a.rotation, first + query);
+    }
+    sync_threads<Config::kConsumers>(kOfSums);
   }
 
   FALCHION_DEVICE void multiply_k_q(const LaneBlocks& k, float (&s)[kBlocks][4]) const {

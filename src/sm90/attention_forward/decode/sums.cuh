@@ -7,9 +7,6 @@
 
 namespace falchion::sm90 {
 
-/// Barriers of the consumers.
-inline constexpr int kOfSums = 1, kOfPlaces = 2, kOfHeard = 3;
-
 /// Four columns of a row over some of its keys. o and l are relative to 2^(m c).
 struct DecodePart {
   float4 o;
@@ -46,12 +43,12 @@ struct DecodeThread {
   }
 };
 
-/// Leaves what a warp has in shared memory. first: no warp reads sums of a segment before.
+/// Leaves what a warp has in shared memory. free: no warp reads there any more.
 template <class Config>
-FALCHION_DEVICE void leave_sums(DecodeRows<Config>& x, int rows, typename Config::Shared& shared, bool first) {
+FALCHION_DEVICE void leave_sums(DecodeRows<Config>& x, int rows, typename Config::Shared& shared, bool free) {
   const int lane = static_cast<int>(threadIdx.x) % 32, pair = lane % 4 * 2;
   x.finish();
-  if (!first) sync_threads<Config::kConsumers>(kOfSums);
+  if (!free) sync_threads<Config::kConsumers>(kOfSums);
   CUTE_UNROLL
   for (int b = 0; b < Config::kBlocks; ++b) {
     if (x.place.row0(b) + pair >= rows) continue;
