@@ -70,7 +70,14 @@ TEST(CacheApi, WhatACacheHasNotIsRefusedByItsName) {
        "rotary_dim = -2: it must be an even number in [0, d_qk = 64]"},
       {[](Attention& a) { a.rotary_pairs = true; }, Code::invalid, "rotary_pairs without rotary_dim: no column turns"},
       {[](Attention& a) { a.split_keys = -1; }, Code::invalid,
-       "split_keys = -1: it must be 0 (parts begin anywhere) or more, up to 1073741824"},
+       "split_keys = -1: it must be 0 (parts begin anywhere) or a multiple of 64, up to 1073741824"},
+      {[](Attention& a) { a.split_keys = 100; }, Code::invalid,
+       "split_keys = 100: it must be 0 (parts begin anywhere) or a multiple of 64, up to 1073741824"},
+      {[](Attention& a) {
+         a.split_keys = 64;
+         a.packed = true;
+       },
+       Code::unsupported, "split_keys with packed lengths is not built"},
   };
   for (const Row& row : all) {
     Attention a = cached().problem;
@@ -300,6 +307,19 @@ TEST(CachePlan, FewRowsOverPages) {
     a.page_size = 0;
     EXPECT_EQ(variant_of(a, on(sm)), sm == 90 ? "sm90 decode bf16 128" : "sm80 plain few bf16 128");
   }
+}
+
+TEST(CachePlan, FixedParts) {
+  Attention a = decode_in_pages(1, 128);
+  a.split_keys = 1024;
+  EXPECT_EQ(variant_of(a, on(90)), "sm80 pages few bf16 128");
+  EXPECT_NE(story_of(a, hopper()).find("8: they begin at multiples of split_keys = 1024"), std::string::npos)
+      << story_of(a, hopper());
+  a.split_keys = 64;
+  a.s_k = 64 * 129;
+  EXPECT_NE(variant_of(a, on(90)).find("split_keys = 64: there can be at most 128 parts, but here are 129"),
+            std::string::npos)
+      << variant_of(a, on(90));
 }
 
 TEST(CachePlan, WhyHoppersOtherKindsDoNotTakePages) {

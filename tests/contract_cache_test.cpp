@@ -236,5 +236,39 @@ TEST(Cache, TheDefinitionInPagesIsThatInRows) {
   }
 }
 
+/// With split_keys the bits of a sequence depend on no other one: alone, and third of six, it has the same.
+TEST(Cache, PartsOfAFixedLengthKeepASequencesBits) {
+  for (const std::int64_t s_q : {1, 16, 40}) {
+    for (const bool window : {false, true}) {
+      on_every_path([&](const Path& path, DType dtype) {
+        const auto banded = [&](Case row) { return window ? std::move(row).window(150, 0) : std::move(row).causal(); };
+        Instance all = make_instance(banded(rows(s_q)), dtype, 5);
+        all.problem.split_keys = 128;
+        Status status;
+        if (refused(path, &all, &status)) return;
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(all, Reference(all)));
+        for (std::int64_t b = 0; b < 6; ++b) {
+          SCOPED_TRACE(text("sequence ", b, ", s_q ", s_q));
+          const std::int32_t used = kUsed[static_cast<std::size_t>(b)];
+          Instance one = make_instance(banded(Case{"alone", 1, s_q, kCapacity, 4, 2, 64, 64}.used_k({used})), dtype, 5);
+          const auto take = [b](HostTensor* to, const HostTensor& from) {
+            to->for_each([&](auto, auto i, auto h, auto d) { to->set(0, i, h, d, from.get(b, i, h, d)); });
+          };
+          take(&one.q, all.q);
+          take(&one.k, all.k);
+          take(&one.v, all.v);
+          one.problem.split_keys = 128;
+          ASSERT_TRUE(run(path, &one));
+          one.o.for_each(
+              [&](auto, auto i, auto h, auto d) { ASSERT_EQ(one.o.get(0, i, h, d), all.o.get(b, i, h, d)); });
+          one.lse.for_each(
+              [&](auto, auto h, auto i, auto) { ASSERT_EQ(one.lse.get(0, h, i, 0), all.lse.get(b, h, i, 0)); });
+        }
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace falchion::testing

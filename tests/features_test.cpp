@@ -38,7 +38,6 @@ const std::vector<std::pair<Feature, Ask<Attention>>> kOfAttention = {
 const std::vector<std::pair<Feature, Ask<Attention>>> kNotYetOfAttention = {
     {Feature::append, [](Attention* a) { a->append = true; }},
     {Feature::rotary, [](Attention* a) { a->rotary_dim = 32; }},
-    {Feature::split_keys, [](Attention* a) { a->split_keys = 64; }},
     {Feature::sinks, [](Attention* a) { a->sinks = true; }}};
 
 const std::vector<std::pair<Feature, Ask<LinearAttention>>> kOfLinear = {

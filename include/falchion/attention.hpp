@@ -94,8 +94,8 @@ struct Attention {
   /// written.
   std::int64_t rotary_dim = 0;
   bool rotary_pairs = false;
-  /// 0: the keys are cut into as many parts as the device likes. Else parts begin at multiples of split_keys, so that
-  /// the bits of a sequence's result depend on no other sequence of the run.
+  /// 0: the keys are cut into as many parts as the device likes. Else parts begin at multiples of split_keys (itself a
+  /// multiple of 64), so that the bits of a sequence's result depend on no other sequence of the run.
   std::int64_t split_keys = 0;
   bool sinks = false;  // one more key for each query head, with a score of its own and without a row of V
   bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, with the shift of Band (bottom_right when unset)

@@ -113,8 +113,11 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_band(a.band, &check);
   check_score(a, &check);
   check.require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
-  check.require(a.split_keys >= 0 && a.split_keys <= kMaxSequence, "split_keys = ", a.split_keys,
-                ": it must be 0 (parts begin anywhere) or more, up to ", kMaxSequence);
+  check.require(a.split_keys >= 0 && a.split_keys <= kMaxSequence && a.split_keys % 64 == 0,
+                "split_keys = ", a.split_keys, ": it must be 0 (parts begin anywhere) or a multiple of 64, up to ",
+                kMaxSequence);
+  check.supported(a.split_keys == 0 || !(a.packed || a.probabilities), "split_keys with ",
+                  a.packed ? "packed lengths" : "probabilities", " is not built");
   check_cache(a, pass, &check);
   if (check.ok()) check_features(a, pass, &check);
   if (pass == Pass::backward) check_backward(a, &check);

@@ -29,9 +29,26 @@ int choose_rows(std::int64_t rows_a_head, std::int64_t heads, int threads, int t
 /// probabilities (each part would need the sum of all), and for packed lengths (their rows are known too late).
 int choose_splits(const Attention& problem, std::int64_t items, int threads) {
   const bool all_seen = problem.band.left < 0 || problem.band.left >= problem.s_k;
+  if (problem.split_keys > 0)
+    return static_cast<int>(std::max<std::int64_t>(ceil_div(problem.s_k, problem.split_keys), 1));
   if (problem.probabilities || problem.packed || !all_seen || items == 0) return 1;
   const std::int64_t most = std::clamp<std::int64_t>(problem.s_k / tiles::kKeysPerSplit, 1, tiles::kMaxSplits);
   return fewest_parts(items, threads, most);
+}
+
+/// Keys of a block. A short sequence gets a short block: a packed block is padded to its full length. And threads share
+/// the packing by blocks, so there should be one for each thread. With split_keys the bits of a row depend on its own
+/// keys alone, so a block depends on nothing but split_keys, of which it is a part.
+int choose_keys(const Attention& problem, int most, int threads) {
+  if (problem.split_keys > 0) {
+    std::int64_t keys = std::min<std::int64_t>(most, problem.split_keys) / 32 * 32;
+    while (problem.split_keys % keys != 0) keys -= 32;
+    return static_cast<int>(keys);
+  }
+  auto keys = static_cast<int>(std::min<std::int64_t>(most, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
+  while (keys / 2 >= tiles::kMinKeys && problem.b * problem.h_k * ceil_div(problem.s_k, keys) < threads)
+    keys = keys / 64 * 32;
+  return keys;
 }
 
 }  // namespace
@@ -57,13 +74,7 @@ void plan_attention_cpu(PlanData* plan) {
 
   attention.decode = rows_a_head > 0 && rows_a_head <= tiles::kDecodeRows;
   attention.rows = attention.decode ? tiles::kDecodeRows : choose_rows(rows_a_head, heads, threads, kernel.tile_rows);
-  // A short sequence gets a short block: a packed block is padded to its full length. And threads share the packing by
-  // blocks, so there should be one for each thread.
-  attention.keys = static_cast<int>(
-      std::min<std::int64_t>(kernel.tile_keys, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
-  while (attention.keys / 2 >= tiles::kMinKeys &&
-         problem.b * problem.h_k * ceil_div(problem.s_k, attention.keys) < threads)
-    attention.keys = attention.keys / 64 * 32;
+  attention.keys = choose_keys(problem, kernel.tile_keys, threads);
   const auto cut = [&](std::int64_t heads_an_item) {
     attention.heads = static_cast<int>(heads_an_item);
     plan->items = heads_an_item == 0

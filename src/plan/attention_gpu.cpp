@@ -80,12 +80,26 @@ std::string why_not_halves(const Attention& a, bool named) {
               scaled_text(flops, "flop"));
 }
 
+/// Parts that begin at multiples of split_keys begin at a tile, and each has a place in the workspace.
+std::string why_not_parts(const Variant& listed, const Attention& a) {
+  if (a.split_keys == 0) return "";
+  const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
+  if (a.split_keys % keys != 0)
+    return text("split_keys = ", a.split_keys, ": here it must be a multiple of the ", keys, " keys of a tile");
+  if (a.row_max) return "row_max with split_keys: the largest score of a row is in one part";
+  const std::int64_t parts = ceil_div(a.s_k, a.split_keys);
+  return parts <= gpu::kMaxSplits ? ""
+                                  : text("split_keys = ", a.split_keys, ": there can be at most ", gpu::kMaxSplits,
+                                         " parts, but here are ", parts);
+}
+
 /// named: the caller has chosen this back end, so no variant is refused only for being slower than another back end.
 std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
   if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
   if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
+  if (std::string why = why_not_parts(listed, a); !why.empty()) return why;
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   return is_halves(listed) ? why_not_halves(a, named) : "";
@@ -104,6 +118,7 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 /// once; packed rows are known too late for partial results in the workspace.
 int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
+  if (a.split_keys > 0) return static_cast<int>(std::max<std::int64_t>(ceil_div(a.s_k, a.split_keys), 1));
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;

@@ -111,6 +111,11 @@ void tell_splits(const PlanData& plan, std::string_view item, std::string_view i
   const AttentionPlan& attention = plan.attention();
   story->note({{"splits", attention.splits}});
   if (attention.splits == 1) return;
+  if (attention.problem.split_keys > 0) {
+    story->tell("splits",
+                text(attention.splits, ": they begin at multiples of split_keys = ", attention.problem.split_keys));
+    return;
+  }
   story->tell("splits", text(attention.splits, ": ", count_text(plan.items, item), " would leave ", idle,
                              " idle, so the keys are cut into parts, merged by maximum and sum"));
 }

@@ -30,7 +30,7 @@ class WorkList {
       longest_k_ = max(longest_k_, s.k_len);
     }
     row_blocks_ = ceil_div(longest_q_ * g_, a.rows);
-    split_keys_ = round_up(ceil_div(longest_k_, a.splits), a.keys);
+    split_keys_ = a.split_keys > 0 ? a.split_keys : round_up(ceil_div(longest_k_, a.splits), a.keys);
   }
   std::int64_t items() const { return a_.b * ceil_div(a_.h_k, a_.heads) * row_blocks_ * a_.splits; }
   std::int64_t key_blocks() const { return ceil_div(longest_k_, a_.keys); }

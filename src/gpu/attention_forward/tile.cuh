@@ -120,9 +120,11 @@ struct AttentionTile {
     begin = seen.empty() ? 0 : static_cast<int>(seen.begin) / kKeys;
     end = seen.empty() ? 0 : (static_cast<int>(seen.end) + kKeys - 1) / kKeys;
     if (a.splits > 1) {
-      const int share = (end - begin + a.splits - 1) / a.splits;
-      begin = min(begin + split * share, end);
-      end = min(begin + share, end);
+      const bool fixed = a.split_keys > 0;
+      const int share = fixed ? static_cast<int>(a.split_keys) / kKeys : (end - begin + a.splits - 1) / a.splits;
+      const int first = fixed ? split * share : begin + split * share;
+      end = max(min(first + share, end), begin);
+      begin = min(max(first, begin), end);
     }
   }
 };
