@@ -87,8 +87,8 @@ def attention(
     rotary: (positions, 2, columns / 2) or (positions, columns) float32, cosines and then sines: that many columns of q
         and k_new are turned by the row of their place, which is used_k - first_k - s_q for the first query.
     rotary_pairs: column 2 i turns with 2 i + 1; without it column i with i + columns / 2.
-    split_keys: parts of the keys begin at its multiples and are summed in order, so that the bits of a sequence do not
-        depend on the others; 0 lets the plan decide.
+    split_keys: a multiple of 64: parts of the keys begin at its multiples and are summed in order, so that the bits of a
+        sequence do not depend on the others; 0 lets the plan decide.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
     threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.

@@ -196,3 +196,37 @@ def test_a_mask_on_its_way(padding, device):
     for other in (found.to(torch.float64), found.expand(3, 4, 13, 13), copy.deepcopy(found)):
         assert type(other) is torch.Tensor
     assert torch.equal(pickle.loads(pickle.dumps(found)), expected)
+
+
+@pytest.mark.parametrize("padding", ["none", "left"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_static_cache_is_lengths_and_no_tensor(padding, window):
+    """The engine reads the keys that are there, and the mask reads as the one of eager attention."""
+    family = "llama" if window is None else "mistral"
+    tokens, marks = inputs_of(padding)
+    model = model_of(family, "falchion")
+    made = []
+
+    def spy(*args, **options):
+        mask = falchion.hf.mask(*args, **options)
+        made.append((mask, transformers.masking_utils.eager_mask(*args, **options)))
+        return mask
+
+    transformers.AttentionMaskInterface.register("falchion", spy)
+    try:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=20)
+        if window is not None:
+            pytest.skip("transformers gives such a model a cache of a window") if cache.is_sliding[0] else None
+        with torch.no_grad():
+            first = model(tokens[:, :9], attention_mask=marks[:, :9], past_key_values=cache).logits
+            more = model(tokens[:, 9:], attention_mask=marks, past_key_values=cache).logits
+    finally:
+        falchion.hf.register()
+    eager = model_of(family, "eager")(tokens, attention_mask=marks).logits
+    found = torch.cat([first, more], 1)
+    assert (found - eager)[marks.bool()].abs().max() < 2e-5 * eager.abs().max()
+    assert made and all(isinstance(x, falchion.hf._mask.Mask) and x.corner is not None for x, _ in made)
+    for ours, theirs in made:
+        rows = marks.bool()[:, None, -ours.shape[2] :] if ours.shape[2] == 4 else marks.bool()[:, None, :9]
+        assert ours.shape == theirs.shape
+        assert torch.equal((ours + 0)[rows.expand(*ours.shape[:3])], theirs[rows.expand(*theirs.shape[:3])])

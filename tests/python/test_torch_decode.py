@@ -134,3 +134,18 @@ def test_refused():
         ft.decode(q, k, v, used_k=used, block_table=table)
     with pytest.raises(falchion.Invalid, match="q requires a gradient"):
         ft.decode(q.requires_grad_(), k, v, used_k=used, page_table=table)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_sequence_alone_has_the_bits_it_has_among_others(device):
+    q, k, v, _, _, table, _, _, _ = problem(device)
+    table = table.repeat(1, 4)  # 256 keys
+    used = torch.tensor([250, 1, 190], dtype=torch.int32, device=device)
+    together = ft.decode(q, k, v, used_k=used, page_table=table, split_keys=64)
+    assert_near(together, ft.decode(q, k, v, used_k=used, page_table=table))
+    for i in range(B):
+        one = slice(i, i + 1)
+        alone = ft.decode(q[one], k, v, used_k=used[one].clone(), page_table=table[one], split_keys=64)
+        assert torch.equal(alone, together[one])
+    with pytest.raises(falchion.Invalid, match="split_keys = 3: it must be 0"):
+        ft.decode(q, k, v, used_k=used, page_table=table, split_keys=3)

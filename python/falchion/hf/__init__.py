@@ -6,6 +6,7 @@
 
 register() adds two functions to transformers: the attention, and the function that makes masks for
 it. Both are needed, because transformers gives an attention without a mask function no mask at all.
+Under the name with "_flash" behind it they serve continuous batching too (_batching.py).
 
 The mask is read by falchion's attention as a band and lengths, and by a model that computes attention
 itself as the tensor of eager attention. docs/python_huggingface.md says more."""
@@ -26,6 +27,7 @@ import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion.torch._options import last_contiguous
 
+from ._batching import paged, serve_batches
 from ._mask import Mask, is_plain, mask, options_of
 
 __all__ = ["attention", "mask", "register"]
@@ -33,12 +35,16 @@ __all__ = ["attention", "mask", "register"]
 # Tensors that modules name for kernels of other libraries, and that say nothing that the mask does not
 # say already.
 _PASSED_THROUGH = frozenset(["position_ids", "cache_position", "position_embeddings", "seq_idx"])
+_OF_BATCHES = frozenset(["block_table", "k_cache", "v_cache", "logits_indices", "cache"])
 
 
 def register(name: str = "falchion") -> None:
-    """Makes attn_implementation=name known to transformers."""
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, mask)
+    """Makes attn_implementation=name known to transformers, and f"{name}_flash_2" for continuous
+    batching, which takes an attention for paged where its name says flash."""
+    for known in name, f"{name}_flash_2":
+        AttentionInterface.register(known, attention)
+        AttentionMaskInterface.register(known, mask)
+    serve_batches(f"{name}_flash_2")
 
 
 def attention(
@@ -66,6 +72,8 @@ def attention(
         causal, sliding_window = attention_mask.causal, attention_mask.window or sliding_window
         attention_mask = None
     q, k, v = (last_contiguous(x).transpose(1, 2) for x in (query, key, value))
+    if others.get("block_table") is not None:
+        return paged(q, k, v, scaling, sliding_window, softcap, **others), None
     common: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout": dropout}
     if attention_mask is None and not causal and sliding_window is not None:
         longest = key.shape[2] if packed is None else others.get("max_length_k")
@@ -184,7 +192,7 @@ def _refuse(module: torch.nn.Module, s_aux: Tensor | None, others: dict[str, Any
             "s_aux is given: falchion has no attention sinks yet; use attn_implementation='eager'"
         )
     for name, x in others.items():
-        known = name in _PASSED_THROUGH or name.startswith(("cu_seq_lens", "max_length"))
+        known = name in _PASSED_THROUGH or name in _OF_BATCHES or name.startswith(("cu_seq_lens", "max_length"))
         if isinstance(x, Tensor) and not known and _matters(type(module), name):
             raise Unsupported(
                 f"{name}: falchion.hf does not know what this tensor of shape {tuple(x.shape)} "

@@ -20,9 +20,13 @@ from transformers.utils.import_utils import is_tracing
 _aten = torch.ops.aten
 
 
+_PARTS = "first", "end", "seen", "corner"
+
+
 class Mask(Tensor):
     """Which keys each query sees: a band at the bottom right corner with the first key and the end of
-    the keys of each sequence, or a bool tensor (b, 1, s_q, s_k)."""
+    the keys of each sequence, or a bool tensor (b, 1, s_q, s_k). Of a static cache the corner is where the
+    keys that are there end."""
 
     like: Tensor  # empty, of the mask's type and device: torch.compile wants one tensor at least
     causal: bool
@@ -30,6 +34,7 @@ class Mask(Tensor):
     first: Tensor | None  # (b) int32
     end: Tensor | None  # (b) int32
     seen: Tensor | None  # (b, 1, s_q, s_k) bool; then there is no band, no first and no end
+    corner: Tensor | None  # (b) int32: how many keys a static cache has; then there is no end
     _made: Tensor | None  # the tensor of eager attention, from when it was first read
     _changed: bool  # somebody has a view of it, or has written to it
 
@@ -45,12 +50,14 @@ class Mask(Tensor):
         first: Tensor | None = None,
         end: Tensor | None = None,
         seen: Tensor | None = None,
+        corner: Tensor | None = None,
     ) -> Mask:
         made: Mask = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=like.dtype, device=like.device
         )
         made.like = like
         made.causal, made.window, made.first, made.end, made.seen = causal, window, first, end, seen
+        made.corner = corner
         made._made, made._changed = None, False
         return made
 
@@ -65,6 +72,8 @@ class Mask(Tensor):
         s_q, s_k = self.shape[2:]
         key = torch.arange(s_k, device=self.device)
         place = torch.arange(s_k - s_q, s_k, device=self.device)[:, None]
+        if self.corner is not None:
+            place = place - s_k + self.corner[:, None, None, None]
         seen = torch.ones((1, 1, s_q, s_k), dtype=torch.bool, device=self.device)
         if self.causal:
             seen = seen & (key <= place)
@@ -96,12 +105,12 @@ class Mask(Tensor):
 
     def _with(self, device: Any) -> Mask:
         """The same on a device."""
-        tensors = self.first, self.end, self.seen
+        tensors = (getattr(self, name) for name in _PARTS)
         parts = (x if x is None else x.to(device) for x in tensors)
         return Mask(tuple(self.shape), self.like.to(device), self.causal, self.window, *parts)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        parts = [name for name in ("like", "first", "end", "seen") if getattr(self, name) is not None]
+        parts = [name for name in ("like", *_PARTS) if getattr(self, name) is not None]
         return parts, (self.causal, self.window)
 
     @staticmethod
@@ -124,7 +133,7 @@ class Mask(Tensor):
 
 def is_plain(mask: Mask) -> bool:
     """Whether a band says all."""
-    return mask.first is mask.end is mask.seen is None and not mask._changed
+    return mask.first is mask.end is mask.seen is mask.corner is None and not mask._changed
 
 
 def options_of(mask: Mask) -> dict[str, Any]:
@@ -138,8 +147,8 @@ def options_of(mask: Mask) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if mask.first is not None:
         found["first_k"] = mask.first
-    if mask.end is not None:
-        found["used_k"] = mask.end
+    if mask.end is not None or mask.corner is not None:
+        found["used_k"] = mask.end if mask.corner is None else mask.corner
     # A single query sees all that came before it.
     if not mask.causal or (s_q == 1 and not mask.window):
         return found
@@ -204,9 +213,14 @@ def mask(
     for eager attention. None as there: all keys are seen, and the model allows that there is none."""
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
     asked = (batch_size, q_length, kv_length, q_offset, kv_offset, function, attention_mask)
-    # A static cache, whose offset is a tensor, goes with a model that is compiled.
     is_plain = isinstance(q_offset, int) and isinstance(kv_offset, int)
-    if not is_plain or is_tracing(attention_mask) or torch.compiler.is_compiling():
+    if is_tracing(attention_mask) or torch.compiler.is_compiling():
+        is_plain = False
+    elif not is_plain or q_offset + q_length < kv_offset + kv_length:
+        static = _of_static_cache(*asked, device=device, dtype=dtype)
+        if static is not None:
+            return static
+    if not is_plain:
         eager: Tensor | None = masking_utils.eager_mask(*asked, device=device, dtype=dtype, **options)
         return eager
     shape = (batch_size, 1, q_length, kv_length)
@@ -225,3 +239,32 @@ def mask(
     options.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     seen = masking_utils.sdpa_mask(*asked, device=device, **options)
     return Mask(shape, like, seen=seen)
+
+
+def _of_static_cache(
+    b: int,
+    s_q: int,
+    s_k: int,
+    q_offset: Any,
+    kv_offset: Any,
+    function: Callable[..., Any],
+    attention_mask: Tensor | None,
+    device: Any,
+    dtype: torch.dtype,
+) -> Mask | None:
+    """The mask of a static cache, whose offset may be a tensor: a causal band over the keys that are there,
+    with padding on the left alone. None: it is another one."""
+    band = _band_in_words(function)
+    if band is None or not band[0] or kv_offset != 0 or not isinstance(kv_offset, int):
+        return None
+    first = None
+    if attention_mask is not None:
+        if attention_mask.dim() != 2 or attention_mask.shape[1] < int(q_offset) + s_q:
+            return None
+        found = _first_and_end(attention_mask)
+        if found is None or found[1] is not None:
+            return None
+        first = found[0]
+    corner = torch.as_tensor(q_offset + s_q, device=device).int().expand(b).contiguous()
+    like = torch.empty(0, dtype=dtype, device=device)
+    return Mask((b, 1, s_q, s_k), like, *band, first, corner=corner)
