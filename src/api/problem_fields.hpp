@@ -68,6 +68,11 @@ void beside(Any& p, std::string_view key, const F& f) {
   } else if (key == "packed") {
     f("lengths_q", p.lengths_q);
     f("lengths_k", p.lengths_k);
+  } else if (key == "page_size") {
+    f("pages", p.pages);
+    f("page_count", p.page_count);
+    f("page_columns", p.page_columns);
+    f("page_starts", p.page_starts);
   }
 }
 

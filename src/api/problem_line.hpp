@@ -111,6 +111,11 @@ struct Problem {
 #define FALCHION_LENGTHS(key, ...) Lengths key;
 #include "base/fields.def"
   std::int64_t spare = 0;
+  // Of a cache with pages: how they lie (words of tools/problem/page_table.hpp), pages of k, columns of the table (-1:
+  // as many as are needed), starts of the sequences in it (none: drawn where a word asks for them).
+  std::vector<std::string> pages;
+  std::int64_t page_count = -1, page_columns = -1;
+  Lengths page_starts;
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
   bool rng_in_memory = false;          // whether half of each is added from memory

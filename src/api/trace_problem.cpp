@@ -43,7 +43,7 @@ void set_longest(Problem* p) {
   if (p->kind() == line::Kind::linear) fill(p->linear.packed, p->linear.s, &p->lengths_q);
   if (p->kind() != line::Kind::attention) return;
   fill(a.packed, a.s_q, &p->lengths_q);
-  fill(a.packed, a.s_k, &p->lengths_k);
+  fill(a.packed && !a.cache, a.s_k, &p->lengths_k);
 #define FALCHION_LENGTHS(key, side, usual, has, option, text) fill(a.key, usual, &p->key);
 #include "base/fields.def"
 }
@@ -66,6 +66,11 @@ class LengthReader {
   void used(const char* name, const std::int32_t* from, line::Lengths* to) const {
     std::vector<std::int32_t> list(to->size());
     if (from == nullptr || list.empty() || !read(name, from, b_, list.data())) return;
+    to->assign(list.begin(), list.end());
+  }
+  void starts(const std::int32_t* from, line::Lengths* to) const {
+    std::vector<std::int32_t> list(static_cast<std::size_t>(b_) + 1);
+    if (from == nullptr || !read("page_starts", from, b_ + 1, list.data())) return;
     to->assign(list.begin(), list.end());
   }
   void packed(const char* name, const std::int32_t* from, std::int64_t rows, line::Lengths* to) const {
@@ -93,6 +98,11 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
 #define FALCHION_LENGTHS(key, ...) lengths.used(#key, x.key, &p->key);
 #include "base/fields.def"
   if (a.packed && a.b > 0) p->spare = std::max<std::int64_t>(0, x.q.shape[1] - line::sum(p->lengths_q));
+  if (a.page_size > 0) {
+    p->page_count = x.k.shape[0];
+    p->page_columns = x.page_table.shape[1];
+    lengths.starts(x.page_starts, &p->page_starts);
+  }
   p->seed = x.rng.seed;
   p->offset = x.rng.offset;
   if (a.dropout > 0) p->origin = x.rng.origin;

@@ -79,7 +79,7 @@ std::vector<std::int64_t> draw_lengths(Dice* dice, std::int64_t b, std::int64_t 
   return out;
 }
 
-Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types) {
+Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types, double caches) {
   Dice dice(random_bits(seed, static_cast<std::uint64_t>(op)), index);
   Problem out;
   out.op = op;
@@ -88,6 +88,8 @@ Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::
   out.change([&](auto& a) { a.dtype = dtype; });
   out.threads = static_cast<int>(dice.pick({1, 1, 2, 3, 4}));
   out.lent = dice.chance(0.7);
+  // From the seed of the data, so that problems without a cache are those that they were before there were caches.
+  out.attention.cache = op == Op::attention && Dice(out.data.seed, 1).chance(caches);
   storm_kind(out).draw(&dice, &out);
   tidy(&out);
   return out;

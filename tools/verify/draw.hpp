@@ -7,16 +7,9 @@
 #include <vector>
 
 #include "problem.hpp"
+#include "problem/random_bits.hpp"
 
 namespace falchion::tools::storm {
-
-/// Number i of the stream `seed`, made by splitmix64 (Steele, Lea, Flood, OOPSLA 2014) from a counter.
-inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t z = (seed * 0xD1342543DE82EF95u + i + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
 
 /// Gives random numbers one after the other.
 class Dice {
@@ -61,7 +54,10 @@ void draw_linear_attention(Dice* dice, Problem* problem);
 void draw_gemm(Dice* dice, Problem* problem);
 void draw_norm(Dice* dice, Problem* problem);
 
+/// The share of attention's problems whose K and V are a KV cache, if nothing else is asked for.
+inline constexpr double kUsualCaches = 0.2;
 /// types: the allowed ones. The caller chooses the path.
-Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types);
+Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types,
+                     double caches = kUsualCaches);
 
 }  // namespace falchion::tools::storm

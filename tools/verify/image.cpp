@@ -54,6 +54,12 @@ const Image::Place* Image::find(const std::string& name) const {
   return nullptr;
 }
 
+std::size_t Image::find_array(const std::string& name) const {
+  for (const Region& region : regions_)
+    if (region.name == name && region.begin < region.end) return region.begin;
+  return size_;
+}
+
 std::size_t Image::add_array(const std::string& name, std::size_t bytes) { return place_region(name, bytes, 0); }
 
 void Image::allocate() {

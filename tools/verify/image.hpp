@@ -43,6 +43,8 @@ class Image {
   /// The tensors in the order in which they were added.
   const std::vector<std::pair<std::string, Place>>& operands() const { return operands_; }
   const Place* find(const std::string& name) const;  // null: there is none
+  /// The offset of plain numbers that were added under this name; size() if there are none.
+  std::size_t find_array(const std::string& name) const;
 
   /// Restores an element in a copy of the block to its value here.
   void restore(std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,

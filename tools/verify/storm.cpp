@@ -94,7 +94,7 @@ bool Storm::anything_ran() const {
 Problem Storm::draw(std::int64_t index) const {
   const auto i = static_cast<std::uint64_t>(index);
   const Op op = options.ops[i % options.ops.size()];
-  Problem problem = draw_problem(options.seed, i, op, types_of(options, op));
+  Problem problem = draw_problem(options.seed, i, op, types_of(options, op), options.caches);
   const std::vector<Path> paths = storm_paths(options.backend, options.level, op, problem.dtype());
   const Path& path = paths[random_bits(options.seed ^ 0x5A5A, i) % paths.size()];
   problem.backend = path.backend;

@@ -18,6 +18,8 @@
 namespace falchion::tools {
 namespace {
 
+constexpr auto kUsualCaches = static_cast<std::int64_t>(100 * storm::kUsualCaches + 0.5);
+
 struct Options {
   TensorOptions tensors;
   FeatureOptions features;
@@ -27,7 +29,7 @@ struct Options {
   std::int64_t seed = 1;
   bool all = false, as_json = false;
   // Storms of random problems.
-  std::int64_t random = 0, seconds = 0, workers = 0, patience = 10;
+  std::int64_t random = 0, seconds = 0, workers = 0, patience = 10, caches = kUsualCaches;
   std::vector<std::string> ops, problems;
 
   bool is_storm() const { return random > 0 || seconds > 0; }
@@ -42,15 +44,16 @@ void check_use(const Options& options, const Given& given) {
   require_here(parse_backend(options.where.backend));
   const std::vector<const char*> features = FeatureOptions::names();
   if (!options.problems.empty()) {
-    given.refuse({"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--backend", "--level"},
-                 "--problem says all of that itself");
+    given.refuse(
+        {"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--caches", "--backend", "--level"},
+        "--problem says all of that itself");
   }
   if (!options.problems.empty() || options.is_storm()) {
     given.refuse({"--grid", "--match", "--all", "--threads"}, "it belongs to the grid of problems; this is a storm");
     given.refuse({"--q", "--k", "--v"}, "a storm makes its own tensors");
     given.refuse(features, "the problems of a storm have features of their own");
   } else {
-    given.refuse({"--seconds", "--workers", "--patience"}, "it belongs to --random, a storm of problems");
+    given.refuse({"--seconds", "--workers", "--caches", "--patience"}, "it belongs to --random, a storm of problems");
   }
   if (options.tensors.given()) {
     given.refuse({"--grid", "--types", "--match", "--seed"}, "it chooses among problems of our own; here are tensors");
@@ -73,6 +76,7 @@ storm::StormOptions Options::storm_options() const {
     for (const CommandOperation& entry : command_operations()) out.ops.push_back(entry.op);
     std::erase_if(out.ops, [&](Op op) { return storm::types_of(out, op).empty(); });
   }
+  out.caches = static_cast<double>(caches) / 100;
   out.workers = static_cast<int>(workers);
   out.patience = static_cast<double>(patience);
   out.as_json = as_json;
@@ -161,6 +165,7 @@ void add_verify(Command& command) {
   command.integer("--seconds", &options->seconds, 0, 1 << 20, "For so long at most; 0: until all are done");
   command.list("--op", &options->ops, operation_names(), "Only these (the tables: attention when not given)");
   command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
+  command.integer("--caches", &options->caches, 0, 100, "Percent of attention's problems that have a KV cache");
   command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
   command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");
   options->tensors.add_to(command);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/divide.hpp"
 #include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
@@ -23,6 +24,15 @@ double work(const Problem& p) {
   return pairs * static_cast<double>(a.h_q * (a.d_qk + a.d_v));
 }
 
+/// The slots of all pages with a key in use.
+double slots(const Problem& p) {
+  const Attention& a = p.attention;
+  double out = 0;
+  for (const std::int64_t n : p.used_k)
+    out += static_cast<double>(ceil_div(std::clamp<std::int64_t>(n, 0, a.s_k), a.page_size) * a.page_size);
+  return out;
+}
+
 /// The elements of q, k, v and o, and of the tensors with a row for each query and a column for each key.
 double elements(const Problem& p) {
   const Attention& a = p.attention;
@@ -30,8 +40,9 @@ double elements(const Problem& p) {
     return packed.empty() ? static_cast<double>(a.b * s)
                           : static_cast<double>(std::accumulate(packed.begin(), packed.end(), std::int64_t{0}));
   };
-  const double q = total(p.lengths_q, a.s_q), k = total(p.lengths_k, a.s_k);
-  double out = (q * static_cast<double>(a.h_q) + k * static_cast<double>(a.h_k)) * static_cast<double>(a.d_qk + a.d_v);
+  const double q = total(p.lengths_q, a.s_q), k = a.page_size > 0 ? slots(p) : total(p.lengths_k, a.s_k);
+  double out = a.page_size > 0 ? static_cast<double>(a.b * ceil_div(a.s_k, a.page_size)) : 0;  // of the table
+  out += (q * static_cast<double>(a.h_q) + k * static_cast<double>(a.h_k)) * static_cast<double>(a.d_qk + a.d_v);
   if (a.bias || a.mask || a.probabilities) out += static_cast<double>(a.b * a.h_q * a.s_q * a.s_k);
   return out;
 }
@@ -127,6 +138,14 @@ struct Traffic {
   std::int64_t b = 1, heads = 4, s_q = 300, s_k = 300;  // at most
   double packed = 0.2, used = 0.2;                      // how often
 };
+/// Of a KV cache: small ones, decode, ragged batches, chunks of prompts.
+Traffic draw_cache_traffic(Dice* dice) {
+  const double kind = dice->uniform(), large = dice->chance(0.02) ? 2e8 : 3e7;
+  if (kind < 0.35) return {dice->chance(0.5) ? 2e6 : 1e7, dice->between(1, 4), 4, 70, 300, 0.3};
+  if (kind < 0.6) return {large, dice->between(1, 4), 8, 16, 8000, 0.3};
+  if (kind < 0.8) return {large, dice->log_between(4, 64), 16, 5, 700, 0.4};
+  return {large, dice->between(1, 3), 8, 70, 2500, 0.5};
+}
 Traffic draw_traffic(Dice* dice) {
   const double kind = dice->uniform(), large = dice->chance(0.02) ? 2e8 : 3e7;
   if (kind < 0.5) return {dice->chance(0.5) ? 2e6 : 1e7, dice->between(1, 4), 4, 300, 300};
@@ -141,13 +160,29 @@ void draw_used(Dice* dice, std::int64_t most, std::vector<std::int64_t>* out) {
     if (dice->chance(0.02)) n = dice->pick<std::int64_t>({-5, most + 9, 1 << 30});  // kernels clamp such lengths
 }
 
+/// Pages, or rows. It comes after the lengths are drawn.
+void draw_pages(Dice* dice, Problem* p) {
+  Attention& a = p->attention;
+  if (dice->chance(0.25)) return;
+  a.page_size = dice->pick<std::int64_t>({1, 3, 16, 16, 48, 64, 64, 256, dice->between(1, 300)});
+  const auto maybe = [&](double chance, const char* word) {
+    if (dice->chance(chance)) p->pages.emplace_back(word);
+  };
+  maybe(0.7, "shuffled");
+  maybe(0.2, "shared");
+  maybe(0.25, "holes");
+  maybe(0.3, "starts");
+  if (!p->pages.empty() && p->pages.back() == "starts") maybe(0.25, "wrong_starts");
+  maybe(0.1, "few");
+}
+
 void draw_sizes(Dice* dice, Problem* p) {
   Attention& a = p->attention;
-  const Traffic traffic = draw_traffic(dice);
+  const Traffic traffic = a.cache ? draw_cache_traffic(dice) : draw_traffic(dice);
   a.b = traffic.b;
   a.h_k = dice->between(1, traffic.heads);
   a.h_q = a.h_k * draw_group(dice);
-  a.s_q = draw_length(dice, traffic.s_q);
+  a.s_q = a.cache && dice->chance(0.3) ? 1 : draw_length(dice, traffic.s_q);
   a.s_k = draw_length(dice, traffic.s_k);
   const bool narrow = traffic.heads > 8;  // there are many tiles then, so each must be cheap
   a.d_qk = draw_head_dim(dice, narrow && dice->chance(0.8) ? 64 : 256);
@@ -155,14 +190,14 @@ void draw_sizes(Dice* dice, Problem* p) {
   if (dice->chance(traffic.packed)) {
     a.packed = true;
     p->lengths_q = draw_lengths(dice, a.b, a.s_q);
-    p->lengths_k = draw_lengths(dice, a.b, a.s_k);
-    if (dice->chance(0.25)) {
+    if (!a.cache) p->lengths_k = draw_lengths(dice, a.b, a.s_k);
+    if (!a.cache && dice->chance(0.25)) {
       p->lengths_k = p->lengths_q;
       a.s_k = a.s_q;
     }
     if (dice->chance(0.2)) p->spare = dice->between(1, 40);
   }
-  if (dice->chance(traffic.used)) {
+  if (a.cache || dice->chance(traffic.used)) {
     a.used_k = true;
     p->used_k = draw_lengths(dice, a.b, a.s_k);
   }
@@ -177,6 +212,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   draw_used(dice, a.s_k, &p->first_k);
   draw_used(dice, a.s_k, &p->used_k);
   draw_used(dice, a.s_q, &p->used_q);
+  if (a.cache) draw_pages(dice, p);
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
       case 0: a.b = 0; break;
@@ -202,6 +238,7 @@ void draw_storages(Dice* dice, Problem* p) {
     p->storage[operand].zero &= 7U;  // keys are never broadcast
   }
   p->storage["alibi"] = draw_storage(dice, false, true);
+  if (p->attention.page_size > 0) p->storage["page_table"] = draw_storage(dice, false, false);
   if (dice->chance(0.4))
     for (auto& [operand, storage] : p->storage) storage = {};
 }
@@ -229,7 +266,7 @@ void draw_data(Dice* dice, Problem* p) {
 
 void draw_attention(Dice* dice, Problem* p) {
   Attention& a = p->attention;
-  const bool plain = dice->chance(0.55);  // what Hopper's own kernels do too
+  const bool plain = dice->chance(0.55) || a.cache;  // what Hopper's own kernels do too
   a.lse = dice->chance(0.6);
   if (!plain) {
     a.row_max = dice->chance(0.2);

@@ -22,14 +22,26 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
   return out;
 }
 
+/// Of a cache with pages.
+PageTable table_of(const Problem& p) {
+  if (p.attention.page_size == 0) return {};
+  return make_page_table(p.attention, p.used_k, p.first_k, PageOrder::of(p.pages), random_bits(p.data.seed, 12),
+                         {p.page_count, p.page_columns, p.page_starts});
+}
+
 }  // namespace
 
 AttentionInputs::AttentionInputs(const Problem& problem)
     : p_(problem),
       a_(problem.attention),
-      q_rows_(a_.packed ? sum(p_.lengths_q) + p_.spare : a_.s_q),
-      k_rows_(a_.packed ? sum(p_.lengths_k) + p_.spare : a_.s_k),
-      batch_(a_.packed ? 1 : a_.b) {}
+      table_(table_of(p_)),
+      q_(a_.packed ? Extents{1, sum(p_.lengths_q) + p_.spare} : Extents{a_.b, a_.s_q}),
+      k_(extents_of_k()) {}
+
+AttentionInputs::Extents AttentionInputs::extents_of_k() const {
+  if (a_.page_size > 0) return {table_.count, a_.page_size};
+  return a_.packed && !a_.cache ? Extents{1, sum(p_.lengths_k) + p_.spare} : Extents{a_.b, a_.s_k};
+}
 
 Contents::Shape AttentionInputs::scores(const Broadcast& broadcast) const {
   Contents::Shape shape{a_.b, a_.h_q, a_.s_q, a_.s_k};
@@ -46,24 +58,29 @@ unsigned AttentionInputs::ones_of(const OperandField& of) const {
 }
 
 void AttentionInputs::lay_out(Image* image) {
-  Operands rows;  // how many there are of packed sequences
-  rows.q.shape[1] = q_rows_;
-  rows.k.shape[1] = k_rows_;
+  Operands rows;  // what the problem alone does not say: packed rows, pages
+  rows.q.shape[1] = q_.rows;
+  rows.k.shape = {k_.batch, k_.rows, 0, 0};
+  rows.page_table.shape[1] = table_.columns;
+  if (!table_.starts.empty()) rows.page_starts = table_.starts.data();
   each_input(*this, [&](const OperandField& of, Input& input) {
     Contents::Shape shape = shape_of(a_, rows, of);
     for (std::size_t axis = 0; axis < 4; ++axis)
       if ((ones_of(of) >> axis & 1U) != 0) shape[axis] = 1;
     const bool f32 =
         of.type == OperandField::f32 || (of.type == OperandField::f32_or_same && p_.bias_dtype == DType::f32);
+    if (of.type == OperandField::i32) {
+      input.place = image->add(of.name, DType::i32, shape, p_.storage_of(of.name));
+      return;
+    }
     const DType dtype = of.type == OperandField::boolean ? DType::boolean : f32 ? DType::f32 : a_.dtype;
     input.place = image->add(of.name, dtype, shape, p_.storage_of(of.name));
     input.data = Contents(dtype, shape, p_.storage_of(of.name).zero);
   });
   if (p_.rng_in_memory) rng_at_ = image->add_array("rng.at", 2 * sizeof(std::uint64_t));
-  if (a_.packed) {
-    cu_q_.data = cumulative(p_.lengths_q);
-    cu_k_.data = cumulative(p_.lengths_k);
-  }
+  if (a_.packed) cu_q_.data = cumulative(p_.lengths_q);
+  if (a_.packed && !a_.cache) cu_k_.data = cumulative(p_.lengths_k);
+  starts_.data = table_.starts;
 #define FALCHION_LENGTHS(key, ...) \
   if (a_.key) key##_.data = as_int32(p_.key);
 #include "base/fields.def"
@@ -77,11 +94,15 @@ void AttentionInputs::fill_scores() {
   const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
   if (p_.data.shape == "zero") in_.q.data.change([](auto, auto, auto, auto, float) { return 0.F; });
   if (p_.data.shape == "equal")
-    in_.k.data.change([&](auto i, auto, auto h, auto d, float) { return in_.k.data.get(i, 0, h, d); });
+    in_.k.data.change(
+        [&](auto i, auto, auto h, auto d, float) { return in_.k.data.get(a_.page_size > 0 ? 0 : i, 0, h, d); });
   if (p_.data.shape == "rising") {
     in_.q.data.change([&](auto, auto, auto, auto d, float x) { return sign(d) * std::abs(x); });
-    const float step = 4 * p_.data.k / static_cast<float>(std::max<std::int64_t>(k_rows_, 1));
-    in_.k.data.change([&](auto, auto j, auto, auto d, float) { return sign(d) * step * static_cast<float>(j); });
+    const std::int64_t all = a_.page_size > 0 ? k_.batch * k_.rows : k_.rows;
+    const float step = 4 * p_.data.k / static_cast<float>(std::max<std::int64_t>(all, 1));
+    in_.k.data.change([&](auto i, auto j, auto, auto d, float) {
+      return sign(d) * step * static_cast<float>(a_.page_size > 0 ? i * k_.rows + j : j);
+    });
   }
 }
 
@@ -120,26 +141,41 @@ void AttentionInputs::plant() {
   }
 }
 
-void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows_axis) const {
-  if ((storage.zero & (1U | 1U << rows_axis)) != 0) return;
-  const std::int64_t rows = of_queries ? q_rows_ : k_rows_;
-  std::vector<bool> belongs(static_cast<std::size_t>(batch_ * rows));
+template <class F>
+void AttentionInputs::each_row_in_use(bool of_queries, const F& f) const {
+  if (!of_queries && a_.page_size > 0) {
+    const CachePages pages = table_.pages(a_.page_size);
+    for (std::int64_t b = 0; b < a_.b; ++b) {
+      const KeyRange keys = keys_in_use(a_, pages, p_.used_k, p_.first_k, b);
+      const KeyRows rows = KeyRows::of(pages, b, 0, 0);
+      for (std::int64_t j = keys.begin; j < keys.end; ++j)
+        if (const KeyPlace at = rows.at(j); at.exists()) f(at.batch, at.row);
+    }
+    return;
+  }
   const auto& lengths = of_queries ? p_.lengths_q : p_.lengths_k;
   const auto& used = of_queries ? p_.used_q : p_.used_k;
   std::int64_t begin = 0;
   for (std::int64_t b = 0; b < a_.b; ++b) {
     const auto at = static_cast<std::size_t>(b);
-    const std::int64_t capacity = a_.packed ? lengths[at] : rows;
+    const std::int64_t capacity = lengths.empty() ? (of_queries ? q_ : k_).rows : lengths[at];
     const std::int64_t length = used.empty() ? capacity : std::clamp<std::int64_t>(used[at], 0, capacity);
     const bool padded = !of_queries && !p_.first_k.empty();
-    const std::int64_t first = padded ? std::clamp<std::int64_t>(p_.first_k[at], 0, length) : 0;
-    std::fill_n(belongs.begin() + (a_.packed ? begin : b * rows) + first, length - first, true);
-    begin += capacity;
+    for (std::int64_t j = padded ? std::clamp<std::int64_t>(p_.first_k[at], 0, length) : 0; j < length; ++j)
+      f(lengths.empty() ? b : 0, begin + j);
+    if (!lengths.empty()) begin += capacity;
   }
+}
+
+void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows_axis) const {
+  if ((storage.zero & (1U | 1U << rows_axis)) != 0) return;
+  const auto [batch, rows] = of_queries ? q_ : k_;
+  std::vector<bool> belongs(static_cast<std::size_t>(batch * rows));
+  const auto at = [rows = rows](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * rows + j); };
+  each_row_in_use(of_queries, [&](std::int64_t i, std::int64_t j) { belongs[at(i, j)] = true; });
   if (std::find(belongs.begin(), belongs.end(), false) == belongs.end()) return;
-  x->change([&](auto i, auto j, auto k, auto, float value) {
-    return belongs[static_cast<std::size_t>(i * rows + (rows_axis == 1 ? j : k))] ? value : kNan;
-  });
+  x->change(
+      [&](auto i, auto j, auto k, auto, float value) { return belongs[at(i, rows_axis == 1 ? j : k)] ? value : kNan; });
 }
 
 void AttentionInputs::fill() {
@@ -167,8 +203,20 @@ void AttentionInputs::fill_head_numbers(Contents* data, bool any_sign) const {
   });
 }
 
+void AttentionInputs::write_table(std::byte* base) const {
+  const Tensor to = in_.page_table.place.on(base);
+  for (std::int64_t row = 0; row < table_.rows; ++row)
+    for (std::int64_t column = 0; column < table_.columns; ++column)
+      static_cast<std::int32_t*>(
+          to.data)[(to.shape[0] > 1 ? row * to.stride[0] : 0) + (to.shape[1] > 1 ? column * to.stride[1] : 0)] =
+          table_.entries[static_cast<std::size_t>(row * table_.columns + column)];
+}
+
 void AttentionInputs::write(std::byte* base) const {
-  each_input(*this, [&](const OperandField&, const Input& input) { input.data.store(base, input.place); });
+  each_input(*this, [&](const OperandField& of, const Input& input) {
+    if (of.type != OperandField::i32) input.data.store(base, input.place);
+  });
+  if (a_.page_size > 0) write_table(base);
   const std::uint64_t rng[2] = {stream(10), stream(11)};
   if (p_.rng_in_memory) std::memcpy(base + rng_at_, rng, sizeof rng);
   each_array(*this, [&](const Array& array) {
@@ -181,10 +229,9 @@ Operands AttentionInputs::operands(const std::byte* base) const {
 #define FALCHION_OPERAND(name, ...) x.name = in_.name.place.on(base);
 #include "base/fields.def"
   const auto lengths = [&](const Array& array) { return reinterpret_cast<const std::int32_t*>(base + array.offset); };
-  if (a_.packed) {
-    x.cu_seqlens_q = lengths(cu_q_);
-    x.cu_seqlens_k = lengths(cu_k_);
-  }
+  if (a_.packed) x.cu_seqlens_q = lengths(cu_q_);
+  if (a_.packed && !a_.cache) x.cu_seqlens_k = lengths(cu_k_);
+  if (!table_.starts.empty()) x.page_starts = lengths(starts_);
 #define FALCHION_LENGTHS(key, ...) \
   if (a_.key) x.key = lengths(key##_);
 #include "base/fields.def"
@@ -196,7 +243,7 @@ Operands AttentionInputs::operands(const std::byte* base) const {
 Operands AttentionInputs::reference_operands(const std::byte* base) const {
   Operands x = operands(base);
 #define FALCHION_OPERAND(name, ...) \
-  if (in_.name.place.there && x.name.dtype != DType::boolean) x.name = in_.name.data.view();
+  if (!in_.name.data.empty() && x.name.dtype != DType::boolean) x.name = in_.name.data.view();
 #include "base/fields.def"
   return x;
 }

@@ -7,6 +7,7 @@
 
 #include "base/fields.hpp"
 #include "falchion/falchion.hpp"
+#include "problem/page_table.hpp"
 #include "verify/contents.hpp"
 #include "verify/draw.hpp"
 #include "verify/image.hpp"
@@ -35,14 +36,18 @@ class AttentionInputs {
   void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1) const;
   /// The numbers of stream n of this problem.
   std::uint64_t stream(std::uint64_t n) const { return random_bits(p_.data.seed, n); }
-  /// 1 when packed, where all sequences lie in one batch entry.
-  std::int64_t batch() const { return batch_; }
-  std::int64_t q_rows() const { return q_rows_; }
-  std::int64_t k_rows() const { return k_rows_; }
+  /// Of q and o: 1 when packed, where all sequences lie in one batch entry.
+  std::int64_t batch() const { return q_.batch; }
+  std::int64_t q_rows() const { return q_.rows; }
+  std::int64_t k_rows() const { return k_.rows; }
   /// The shape (b, h_q, s_q, s_k) with extents of 1 along the axes of the broadcast.
   Contents::Shape scores(const Broadcast& broadcast) const;
 
  private:
+  /// Of a tensor.
+  struct Extents {
+    std::int64_t batch, rows;
+  };
   struct Array {
     const char* name;
     std::size_t offset = 0;
@@ -53,6 +58,7 @@ class AttentionInputs {
   static void each_array(Self& self, const F& f) {
     f(self.cu_q_);
     f(self.cu_k_);
+    f(self.starts_);
 #define FALCHION_LENGTHS(key, ...) f(self.key##_);
 #include "base/fields.def"
   }
@@ -67,6 +73,11 @@ class AttentionInputs {
   /// The axes with extent 1.
   unsigned ones_of(const OperandField& of) const;
 
+  Extents extents_of_k() const;
+  /// f(entry of the batch, row) for each row that belongs to a sequence.
+  template <class F>
+  void each_row_in_use(bool of_queries, const F& f) const;
+  void write_table(std::byte* base) const;
   void fill_scores();
   void fill_bias();
   void fill_mask();
@@ -75,7 +86,8 @@ class AttentionInputs {
 
   const Problem p_;
   const Attention a_;
-  std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
+  const PageTable table_;  // of a cache with pages
+  const Extents q_, k_;
   struct Input {
     Image::Place place;
     Contents data;
@@ -85,7 +97,7 @@ class AttentionInputs {
 #include "base/fields.def"
   } in_;
   std::size_t rng_at_ = 0;
-  Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"};
+  Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"}, starts_{"page_starts"};
 #define FALCHION_LENGTHS(key, ...) Array key##_{#key};
 #include "base/fields.def"
 };

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "problem/levels.hpp"
+#include "problem/page_table.hpp"
 #include "verify/kind.hpp"
 #include "verify/problem_limits.hpp"
 #include "verify/shrink_steps.hpp"
@@ -27,12 +29,57 @@ bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
   return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
 }
 
+/// Whether docs/contract.md refuses the field beside a cache: what has a number for each score, outputs but for lse.
+bool is_refused_with_cache(const Field& field) {
+  const OperandField* of = operand_named(field.key);
+  const bool of_scores = of != nullptr && of->shape == OperandField::scores;
+  return of_scores || (field.kind == FieldKind::output && field.key != "lse") || field.key == "dropout";
+}
+
+/// Of the fields of a cache.
+bool is_drawn(std::string_view key) { return key == "cache" || key == "page_size"; }
+
+void tidy_cache(Problem* p) {
+  Attention& a = p->attention;
+  if (!a.cache) a.page_size = 0;
+  if (a.page_size == 0) {
+    const Problem none;
+    p->pages.clear();
+    p->page_count = none.page_count;
+    p->page_columns = none.page_columns;
+  }
+  if (a.page_size == 0 || static_cast<std::int64_t>(p->page_starts.size()) != a.b + 1) p->page_starts.clear();
+  each_field(a, [&](const Field& field, const auto&) {
+    if (a.cache && is_refused_with_cache(field)) reset(&a, field);
+  });
+}
+
+/// The table has no stride of 0, since its rows differ.
+void require_cache(const Problem& p) {
+  const Attention& a = p.attention;
+  require_between("page_size", a.page_size, 0, a.cache ? kInt32 : 0);
+  for (const std::string& word : p.pages) require_word("pages", word, kPageWords);
+  require_between("layout_page_table: zero", p.storage_of("page_table").zero, 0, 0);
+  const std::int64_t most = a.page_size > 0 ? kInt32 : -1;
+  require_between("page_count", p.page_count, -1, most);
+  require_between("page_columns", p.page_columns, -1, most);
+  require_list("page_starts", p.page_starts, !p.page_starts.empty(), a.b + 1, std::numeric_limits<std::int32_t>::min());
+  if (a.page_size == 0) return;
+  const std::int64_t of_a_sequence = a.s_k / a.page_size + 2;
+  std::int64_t columns = std::max(p.page_columns, of_a_sequence);
+  for (const std::int64_t n : p.page_starts) columns = std::max(columns, n);
+  require_elements("page_table", {a.b, columns});
+  require_elements("k or v",
+                   {std::max(p.page_count, a.b * of_a_sequence), a.page_size, a.h_k, std::max(a.d_qk, a.d_v)});
+}
+
 }  // namespace
 
 void tidy_attention(Problem* p) {
   Attention& a = p->attention;
+  tidy_cache(p);
   resize(&p->lengths_q, a.packed, a.b);
-  resize(&p->lengths_k, a.packed, a.b);
+  resize(&p->lengths_k, a.packed && !a.cache, a.b);
 #define FALCHION_LENGTHS(key, ...) resize(&p->key, a.key, a.b);
 #include "base/fields.def"
   if (a.packed) a.bias = a.mask = a.probabilities = false;
@@ -61,11 +108,12 @@ void require_attention(const Problem& p) {
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"b", a.b}, {"s_q", a.s_q}, {"s_k", a.s_k}, {"h_q", a.h_q}, {"h_k", a.h_k}, {"d_qk", a.d_qk}, {"d_v", a.d_v}};
   for (const auto& [key, size] : sizes) require_between(key, size, 0, kInt32);
-    // Storms make no caches yet.
-#define FALCHION_CACHE_FIELD(kind, key, member, ...) require_between(#key, static_cast<std::int64_t>(a.member), 0, 0);
+    // Storms do not draw these yet.
+#define FALCHION_CACHE_FIELD(kind, key, member, ...) \
+  if (!is_drawn(#key)) require_between(#key, static_cast<std::int64_t>(a.member), 0, 0);
 #include "base/fields.def"
   require_list("lengths_q", p.lengths_q, a.packed, a.b, 0);
-  require_list("lengths_k", p.lengths_k, a.packed, a.b, 0);
+  require_list("lengths_k", p.lengths_k, a.packed && !a.cache, a.b, 0);
   // Any value is allowed, because kernels clamp the lengths in use.
   constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();
 #define FALCHION_LENGTHS(key, ...) require_list(#key, p.key, a.key, a.b, any);
@@ -74,9 +122,11 @@ void require_attention(const Problem& p) {
   require_total("lengths_k", p.lengths_k, p.spare);
   const std::int64_t batch = a.packed ? 1 : a.b, d = std::max(a.d_qk, a.d_v);
   const std::int64_t q_rows = a.packed ? sum(p.lengths_q) + p.spare : a.s_q;
-  const std::int64_t k_rows = a.packed ? sum(p.lengths_k) + p.spare : a.s_k;
+  const bool packed_k = a.packed && !a.cache;
   require_elements("q or o", {batch, q_rows, a.h_q, d});
-  require_elements("k or v", {batch, k_rows, a.h_k, d});
+  if (a.page_size == 0)
+    require_elements("k or v", {packed_k ? 1 : a.b, packed_k ? sum(p.lengths_k) + p.spare : a.s_k, a.h_k, d});
+  require_cache(p);
   if (a.bias || a.mask || a.probabilities) require_elements("bias, mask or probabilities", {a.b, a.h_q, a.s_q, a.s_k});
   require_between("bias_ones", p.bias.one, 0, kAllAxes);
   require_between("mask_ones", p.mask.one, 0, kAllAxes);
@@ -86,6 +136,11 @@ void require_attention(const Problem& p) {
 
 bool attention_is_not_built_yet(const Problem& p) {
   const Attention& a = p.attention;
+  bool refused = false;
+  each_field(a, [&](const Field& field, const auto& x) {
+    refused = refused || (a.cache && is_refused_with_cache(field) && x != std::remove_cvref_t<decltype(x)>{});
+  });
+  if (refused) return true;
   return a.packed && (a.bias || a.mask || a.probabilities);
 }
 

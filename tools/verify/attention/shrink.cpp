@@ -1,8 +1,28 @@
 // tools/verify/attention/shrink.cpp: what may be simpler in a problem of softmax attention.
+#include <cstddef>
+
 #include "base/fields.hpp"
 #include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
+namespace {
+
+/// Keys of a tensor instead of a cache, rows instead of pages, and pages that lie in a simpler way.
+void simplify_cache(const Problem& from, Steps* steps) {
+  if (!from.attention.cache) return;
+  offer(from, steps, [](Problem& p) {
+    p.attention.cache = false;
+    if (p.attention.packed) p.lengths_k.assign(p.lengths_q.size(), p.attention.s_k);
+  });
+  offer(from, steps, [](Problem& p) { p.attention.page_size = 0; });
+  for (std::size_t i = 0; i < from.pages.size(); ++i)
+    offer(from, steps, [&](Problem& p) { p.pages.erase(p.pages.begin() + static_cast<std::ptrdiff_t>(i)); });
+  for (const std::int64_t size : {std::int64_t{1}, std::int64_t{16}, from.attention.page_size / 2})
+    if (size > 0 && size < from.attention.page_size)
+      offer(from, steps, [&](Problem& p) { p.attention.page_size = size; });
+}
+
+}  // namespace
 
 void simplify_attention(const Problem& from, Steps* steps) {
   using enum FieldKind;
@@ -11,13 +31,13 @@ void simplify_attention(const Problem& from, Steps* steps) {
         field.kind == tensor || field.kind == output || field.kind == lengths || field.kind == number;
     if (field.forward && is_feature) offer(from, steps, [&](Problem& p) { reset(&p.attention, field); });
   });
+  simplify_cache(from, steps);
   if (from.attention.packed && from.attention.b > 0)
     offer(from, steps, [](Problem& p) {
-      for (auto* side : {&p.lengths_q, &p.lengths_k}) side->resize(1);
       p.attention.packed = false;
       p.attention.b = 1;
       p.attention.s_q = p.lengths_q[0];
-      p.attention.s_k = p.lengths_k[0];
+      if (!p.attention.cache) p.attention.s_k = p.lengths_k[0];
     });
   offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
   offer(from, steps, [](Problem& p) { p.origin = {}; });
