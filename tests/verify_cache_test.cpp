@@ -40,6 +40,7 @@ TEST(VerifyCache, TheWholeSpaceIsDrawn) {
     note(a.packed && a.page_size == 0, "packed queries of rows");
     note(a.first_k, "left padding");
     note(a.used_q, "used queries");
+    note(a.split_keys > 0, "parts of the keys");
     note(a.s_q > 64, "many queries");
     note(a.s_q == 1, "one query");
     note(a.s_k > 4000, "many keys");
@@ -51,7 +52,7 @@ TEST(VerifyCache, TheWholeSpaceIsDrawn) {
     note(p.storage_of("page_table").pad > 0, "a table with gaps");
     for (const std::int64_t n : p.used_k) note(n < 0 || n > a.s_k, "lengths out of range");
   }
-  EXPECT_EQ(seen.size(), 14U + std::size(kPageWords)) << ::testing::PrintToString(seen);
+  EXPECT_EQ(seen.size(), 15U + std::size(kPageWords)) << ::testing::PrintToString(seen);
   for (const std::int64_t size : {0, 1, 3, 16, 48, 64, 256}) EXPECT_EQ(sizes.count(size), 1U) << size;
   EXPECT_GT(sizes.size(), 100U);
 }

@@ -21,6 +21,7 @@ struct Options {
   std::string op = name(Op::attention);
   SizeOptions sizes;
   FeatureOptions features;
+  CacheOptions cache;
   BackwardOptions backward;
   LinearOptions linear;
   GemmOptions gemm;
@@ -83,6 +84,7 @@ void check_use(const Options& options, const Given& given) {
   }
   const std::string no_effect = "it has no effect here; it is an option of --op ";
   if (parse_op(options.op) == Op::attention_backward) given.refuse({"--lse"}, no_effect + name(Op::attention));
+  if (parse_op(options.op) != Op::attention) given.refuse(CacheOptions::names(), no_effect + name(Op::attention));
   if (parse_op(options.op) != Op::attention_backward)
     given.refuse(BackwardOptions::kNames, no_effect + name(Op::attention_backward));
   const Machine* machine = machine_of(options);
@@ -136,6 +138,7 @@ Story story_of_sizes(const Options& options, Attention problem, const Target& ta
     linear.initial_state = linear.final_state = options.states;
     return story_of<LinearAttention>(options, linear, pass_of(op), target);
   }
+  options.cache.apply(&problem);
   options.features.apply(&problem);
   problem.bias = options.bias;
   problem.mask = options.mask;
@@ -186,6 +189,7 @@ void add_explain(Command& command) {
   command.choice("--op", &options->op, operation_names(), "What is planned");
   options->sizes.add_to(command);
   options->features.add_to(command);
+  options->cache.add_to(command);
   command.flag("--bias", &options->bias, "With an additive bias");
   command.flag("--mask", &options->mask, "With a boolean mask");
   command.flag("--packed", &options->packed, "With packed variable lengths");

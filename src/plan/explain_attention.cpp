@@ -81,6 +81,45 @@ void tell_work(const Attention& a, Pass pass, Story* story) {
       {{"work", Json::object({{"flops", flops}, {"bytes", bytes}, {"flops_per_byte", intensity}, {"seen", seen}})}});
 }
 
+/// The rate at which a launch that only reads gets through K and V, measured (docs/design/sm90_decode.md).
+struct ReadRate {
+  std::string_view device;
+  int sm;
+  double bytes_per_second;
+};
+constexpr ReadRate kReadRates[] = {{"H100", 90, 3.05e12}, {"H200", 90, 4.6e12}};
+
+/// The rates of the plan's device, or of all that it may be.
+std::vector<ReadRate> read_rates_of(const PlanData& plan) {
+  std::vector<ReadRate> out;
+  if (!is_gpu(plan.backend)) return out;
+  for (const ReadRate& rate : kReadRates) {
+    if (plan.gpu.device.find(rate.device) != std::string::npos) return {rate};
+    if (plan.gpu.sm == rate.sm) out.push_back(rate);
+  }
+  return out;
+}
+
+/// Few rows cannot be faster than K and V are read. The plan knows s_k, not the lengths in use.
+void tell_floor(const PlanData& plan, Story* story) {
+  constexpr std::int64_t kMostRows = 64;
+  const Attention& a = plan.attention().problem;
+  if (a.h_k == 0 || a.s_q * (a.h_q / a.h_k) > kMostRows || a.s_k < 16 * a.s_q || a.s_q == 0) return;
+  const double bytes = keys_bytes(a);
+  std::string times;
+  std::vector<Json> devices;
+  for (const ReadRate& rate : read_rates_of(plan)) {
+    const double seconds = bytes / rate.bytes_per_second;
+    times += text(times.empty() ? ": " : ", ", 1e6 * seconds, " us on an ", rate.device);
+    devices.push_back(
+        Json::object({{"name", rate.device}, {"bytes_per_second", rate.bytes_per_second}, {"seconds", seconds}}));
+  }
+  story->tell("floor",
+              text("reading the ", bytes_text(bytes), " of K and V",
+                   has_lengths(a) ? text(" of sequences with ", a.s_k, " keys") : std::string(), times),
+              {{"floor", Json::object({{"bytes", bytes}, {"devices", Json::array(devices)}})}});
+}
+
 template <class T>
 Json fact_of(const T& x) {
   if constexpr (std::is_enum_v<T>) {
@@ -278,6 +317,7 @@ void tell_attention_problem(const PlanData& plan, Story* story) {
 }
 
 void tell_attention(const PlanData& plan, Story* story) {
+  if (plan.items > 0) tell_floor(plan, story);
   if (plan.backend == Backend::cpu) tell_cpu(plan, story);
   if (plan.variant != nullptr && is_gpu(plan.backend)) tell_gpu(plan, story);
 }

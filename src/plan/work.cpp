@@ -52,6 +52,11 @@ double attention_bytes(const Attention& a) {
   return bytes;
 }
 
+double keys_bytes(const Attention& a) {
+  const double numbers = static_cast<double>(a.h_k) * static_cast<double>(a.d_qk + a.d_v);
+  return static_cast<double>(a.b) * static_cast<double>(a.s_k) * numbers * static_cast<double>(size_of(a.dtype));
+}
+
 double attention_backward_flops(const Attention& a) {
   const double qk = static_cast<double>(a.d_qk), v = static_cast<double>(a.d_v);
   const double scores = qk + v, of_q = (a.frozen & 1) != 0 ? 0 : qk, of_kv = (a.frozen & 2) != 0 ? 0 : qk + v;

@@ -14,6 +14,8 @@ double attention_flops(const Attention& problem);
 double attention_backward_flops(const Attention& problem);
 /// q, k, v, o and the other operands that are present, each moved once.
 double attention_bytes(const Attention& problem);
+/// K and V alone.
+double keys_bytes(const Attention& problem);
 /// The same with o, lse and grad_o as inputs, and the gradients; that of a bias counts as if nothing were broadcast.
 double attention_backward_bytes(const Attention& problem);
 

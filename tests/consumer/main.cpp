@@ -11,6 +11,8 @@ falchion::Status attend(void* q, void* k, void* v, void* o);
 falchion::Status forward_and_backward(void* q, void* k, void* v, void* o, float* lse,
                                       void (*loss)(const void* o, void* grad_o), void* grad_o, void* grad_q,
                                       void* grad_k, void* grad_v);
+falchion::Status decode(falchion::Operands x, std::int32_t* used, int tokens,
+                        void (*model)(const falchion::Operands& x, std::int32_t at));
 falchion::Status project(void* o, void* weight, void* bias, void* x, void* y);
 
 namespace {
@@ -102,9 +104,40 @@ int check_gemm() {
   return 0;
 }
 
+/// A model whose keys are all alike, and whose values are the number of the token.
+void count_tokens(const falchion::Operands& x, std::int32_t at) {
+  const std::int64_t page = static_cast<const std::int32_t*>(x.page_table.data)[at / 16];
+  const std::int64_t slot = page * x.k.stride[0] + at % 16 * x.k.stride[1];
+  for (std::int64_t i = 0; i < 2 * 64; ++i) {
+    static_cast<float*>(x.k.data)[slot + i] = 0.5F;
+    static_cast<float*>(x.v.data)[slot + i] = static_cast<float>(at);
+  }
+}
+
+/// After n tokens each element of O is the mean of 0 ... n - 1. The pages lie in no order, and their free slots hold
+/// NaN.
+int check_decode() {
+  using falchion::DType, falchion::Tensor;
+  std::vector<float> q(8 * 64, 0.25F), o(q.size()), k(3 * 16 * 2 * 64, std::nanf("")), v(k);
+  std::int32_t pages[] = {2, 0, -1}, used = 0;
+  falchion::Operands x{.q = Tensor::dense(q.data(), DType::f32, {1, 1, 8, 64})};
+  x.k = Tensor::dense(k.data(), DType::f32, {3, 16, 2, 64});
+  x.v = Tensor::dense(v.data(), DType::f32, {3, 16, 2, 64});
+  x.o = Tensor::dense(o.data(), DType::f32, {1, 1, 8, 64});
+  x.page_table = Tensor::dense(pages, DType::i32, {1, 3, 1, 1});
+  if (const falchion::Status status = decode(x, &used, 20, count_tokens); !status) return refused(status);
+  for (const float got : o) {
+    if (used == 20 && std::abs(got - 9.5F) < 1e-4F) continue;
+    std::printf("expected 9.5 after 20 tokens, got %g after %d\n", static_cast<double>(got), used);
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main() {
-  if (check_forward() != 0 || check_f32() != 0 || check_backward() != 0 || check_gemm() != 0) return 1;
+  if (check_decode() != 0 || check_forward() != 0 || check_f32() != 0 || check_backward() != 0 || check_gemm() != 0)
+    return 1;
   std::printf("falchion %s: ok\n", falchion::version());
 }

@@ -106,13 +106,16 @@ Layout layout_of(const BenchOptions& options) { return options.layout == "bhsd" 
 void measure(const Attention& problem, const BenchOptions& options, const Target& target, BenchResult* result,
              Limits* limits) {
   const Prepared prepared(problem, target);
-  const Instance instance = make_instance(problem, 1, layout_of(options));
+  const std::int64_t ragged = result->problem.ragged;
+  const Instance instance =
+      ragged > 0 ? make_cache_instance(problem, ragged_lengths(problem.b, ragged, problem.s_k), 1, layout_of(options))
+                 : make_instance(problem, 1, layout_of(options));
   const Outputs outputs(instance, problem.dtype, layout_of(options));
   Operands x = instance.operands();
   outputs.attach(&x);
-  result->roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
-  result->flops = flop_count(problem);
-  result->bytes = byte_count(problem);
+  result->roof = is_decode(problem) || options.decode ? Roof::memory : Roof::arithmetic;
+  result->flops = flop_count(problem, problem.cache ? &x : nullptr);
+  result->bytes = byte_count(problem, problem.cache ? &x : nullptr);
   measure_runs(prepared, x, options, result, limits);
   require_numbers(x.o, *result);
 }
@@ -178,15 +181,16 @@ void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
 }
 
 void print_table(const std::vector<BenchResult>& results) {
-  Table table({"<problem", "<type", "<plan", "<cache", "median", "±", "rate", "bandwidth", "share", "<of"});
+  Table table({"<problem", "<type", "<plan", "<cache", "median", "±", "floor", "rate", "bandwidth", "share", "<of"});
   Marks marks;
   for (const BenchResult& r : results) {
     const std::string threads = r.on_gpu ? "" : fmt::format(" t{}", r.threads);
     const std::string plan = fmt::format("{}{}{}{}", r.backend, r.level.empty() ? "" : " ", r.level, threads);
     table.row({problem_name(r.problem), name(dtype_of(r.problem)), plan, r.cold ? "cold" : "warm",
                format_seconds(r.time.median()), marks.spread(r.time.spread()),
-               format_rate(r.flops / r.time.median(), "FLOP/s"), format_rate(r.bytes / r.time.median(), "B/s"),
-               r.limit > 0 ? marks.share(r.share()) : "-", r.limit_name});
+               r.limit > 0 ? format_seconds(r.floor()) : "-", format_rate(r.flops / r.time.median(), "FLOP/s"),
+               format_rate(r.bytes / r.time.median(), "B/s"), r.limit > 0 ? marks.share(r.share()) : "-",
+               r.limit_name});
   }
   fmt::print("{}{}", table.text(), marks.text());
 }

@@ -39,6 +39,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                             {"--align", !f.align_at.empty(), attention},
                             {"--dropout", !f.dropout.empty(), attention},
                             {"--lse", o.lse, forward},
+                            {"--decode", o.decode, forward},
                             {"--grads", b.grads != none.grads, backward},
                             {"--frozen", b.frozen != none.frozen, backward},
                             {"--decay", o.linear.decay != "none", linear},
@@ -58,6 +59,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
       if (&x != &f.numbers.score.scale) all.push_back({field.option, x != 0, attention});
     }
   });
+  if (o.cache.given()) all.push_back({CacheOptions::names().front(), true, forward});
   each_field(b.flags, [&](const Field& field, const auto& x) {
     if constexpr (std::is_same_v<decltype(x), const bool&>) {
       if (!field.forward) all.push_back({field.option, x, backward});
@@ -175,9 +177,34 @@ Attention with_features(const BenchOptions& options, const Attention& sizes) {
 }
 
 BenchProblem attention_problem(const BenchOptions& options, Op op, const Attention& sizes) {
-  Attention a = with_features(options, sizes);
+  Attention a = sizes;
+  options.cache.apply(&a);
+  a = with_features(options, a);
   a.lse = options.lse;
   return {op, a};
+}
+
+/// Each of these sizes as a KV cache: in rows and in pages; ragged lengths, whose mean is s_k and whose sum is that of
+/// equal ones; more queries, as drafts have them.
+void add_decode(const BenchOptions& options, const std::vector<Attention>& all, std::vector<BenchProblem>* out) {
+  for (const Attention& sizes : all) {
+    const auto add = [&](std::int64_t page_size, std::int64_t s_q, bool ragged) {
+      BenchOptions with = options;
+      with.cache.fields.cache = true;
+      with.cache.fields.page_size = page_size;
+      Attention a = sizes;
+      a.s_q = s_q;
+      if (s_q > 1) a.band = Band::causal(Align::bottom_right);
+      if (ragged) a.s_k *= 4;
+      out->push_back(attention_problem(with, Op::attention, a));
+      if (ragged) out->back().ragged = sizes.s_k;
+    };
+    for (const std::int64_t page_size : {0, 256, 64, 16, 1}) add(page_size, sizes.s_q, false);
+    if (sizes.b > 1)
+      for (const std::int64_t page_size : {0, 16}) add(page_size, sizes.s_q, true);
+    if (sizes.s_q == 1)
+      for (const std::int64_t s_q : {4, 16}) add(16, s_q, false);
+  }
 }
 
 BenchProblem backward_problem(const BenchOptions& options, Op op, const Attention& sizes) {
@@ -241,6 +268,9 @@ void BenchOptions::add_to(Command& command) {
   command.list("--op", &op, operation_names(), "What is measured, side by side (attention when not given)");
   sizes.add_to(command);
   features.add_to(command);
+  cache.add_to(command);
+  command.flag("--decode", &decode,
+               "A KV cache of each size in rows and pages, with ragged lengths, with 4 and 16 queries");
   command.flag("--lse", &lse, "With the log-sum-exp as an output");
   backward.add_to(command);
   linear.add_to(command);
@@ -269,6 +299,10 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   if (any_gemm) add_gemms(options, dtypes, &out);
   if (any_norm) add_norms(options, dtypes, &out);
   if (any_norm && ops.size() == 1) return out;
+  if (options.decode) {
+    add_decode(options, options.sizes.given() ? options.sizes.expand() : usual_decode(dtypes, gpu), &out);
+    return out;
+  }
   if (options.sizes.given()) {
     if (any_gemm && ops.size() == 1) throw UsageError{"the sizes of --op gemm are --batch, --m, --n and --k"};
     for (const Attention& sizes : options.sizes.expand())

@@ -16,6 +16,7 @@ struct BenchOptions {
   std::vector<std::string> op;
   SizeOptions sizes;
   FeatureOptions features;
+  CacheOptions cache;
   BackwardOptions backward;
   LinearOptions linear;
   GemmOptions gemm;
@@ -23,7 +24,7 @@ struct BenchOptions {
   TargetOptions where;
   std::string layout = "bshd", json_file;
   std::int64_t runs = 9;
-  bool lse = false, cold = false, warm = false, as_json = false;
+  bool decode = false, lse = false, cold = false, warm = false, as_json = false;
 
   void add_to(Command& command);
 };

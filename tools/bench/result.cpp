@@ -18,10 +18,14 @@ std::string sizes(const Gemm& g) { return fmt::format("batch:{}/m:{}/n:{}/k:{}",
 
 std::string sizes(const Norm& n) { return fmt::format("rows:{}/d:{}", n.rows, n.d); }
 
+std::string ragged_text(const BenchProblem& problem) {
+  return problem.ragged > 0 ? fmt::format(" ragged {}", problem.ragged) : "";
+}
+
 std::string benchmark_name(const BenchResult& r) {
   return std::visit(
       [&](const auto& a) {
-        std::string features = feature_name(a);
+        std::string features = feature_name(a) + ragged_text(r.problem);
         for (char& c : features)
           if (c == ' ') c = '_';
         return fmt::format("{}/{}/{}/{}/{}/{}/threads:{}{}", entry_of(r.problem.op).operation, r.backend,
@@ -33,6 +37,7 @@ std::string benchmark_name(const BenchResult& r) {
 
 Json problem_json(const BenchResult& r) {
   const Json out = std::visit([](const auto& a) { return to_json(a); }, r.problem.problem);
+  if (r.problem.ragged > 0) return out.with("ragged", r.problem.ragged);
   return r.chunk > 0 ? out.with("chunk", r.chunk) : out;
 }
 
@@ -43,7 +48,7 @@ DType dtype_of(const BenchProblem& problem) {
 }
 
 std::string problem_name(const BenchProblem& problem) {
-  return std::visit([](const auto& a) { return problem_name(a); }, problem.problem);
+  return std::visit([](const auto& a) { return problem_name(a); }, problem.problem) + ragged_text(problem);
 }
 
 void BenchResult::hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
@@ -77,6 +82,7 @@ Json benchmark_json(const std::vector<BenchResult>& results) {
                                        {"bytes_per_second", r.bytes / seconds},
                                        {"spread", r.time.spread()},
                                        {"share_of_limit", r.share()},
+                                       {"floor", r.floor() * 1e3},
                                        {"limit", r.limit},
                                        {"limit_name", r.limit_name},
                                        {"label", r.describe},

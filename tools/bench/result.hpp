@@ -18,6 +18,7 @@ namespace falchion::tools {
 struct BenchProblem {
   Op op = Op::attention;
   std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm> problem;
+  std::int64_t ragged = 0;  // of a cache: the mean of the lengths in use, which differ; 0: each is s_k
 };
 
 DType dtype_of(const BenchProblem& problem);
@@ -45,7 +46,9 @@ struct BenchResult {
   /// A rate of 0 is unknown and no roof.
   void hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
                     const std::string& memory_name);
-  double share() const { return limit > 0 ? (by_bytes ? bytes : flops) / time.median() / limit : 0; }
+  /// The least time that the roof allows; 0: there is none.
+  double floor() const { return limit > 0 ? (by_bytes ? bytes : flops) / limit : 0; }
+  double share() const { return floor() / time.median(); }
 };
 
 /// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second

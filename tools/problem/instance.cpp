@@ -12,6 +12,7 @@
 #include "plan/plan_data.hpp"
 #include "problem/device_copy.hpp"
 #include "problem/levels.hpp"
+#include "problem/random_bits.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -36,7 +37,7 @@ void add_features(Instance* x, std::uint64_t seed) {
   each_operand(a, Pass::forward, *x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
     if (of.forward != OperandField::reads) return;
     const std::uint64_t stream = seed++;  // q, k and v have had the first three
-    if (wanted && !of.has_rows()) tensor = random_operand(a, of, stream);
+    if (wanted && !of.has_rows() && !is_given(tensor.view)) tensor = random_operand(a, of, stream);
   });
   const auto spread = [&](std::int64_t s) {  // 0, ..., s: an empty sequence among others
     std::vector<std::int32_t> used;
@@ -69,10 +70,9 @@ Operands Instance::operands() const {
   each_operand(problem, Pass::forward, x, [](const OperandField& of, Tensor& tensor, bool wanted) {
     if (of.forward != OperandField::reads || !wanted) tensor = {};
   });
-  if (problem.packed) {
-    x.cu_seqlens_q = cu_q.data();
-    x.cu_seqlens_k = cu_k.data();
-  }
+  if (problem.packed) x.cu_seqlens_q = cu_q.data();
+  if (problem.packed && !problem.cache) x.cu_seqlens_k = cu_k.data();
+  if (!page_starts.empty()) x.page_starts = page_starts.data();
 #define FALCHION_LENGTHS(key, ...) \
   if (problem.key) x.key = key.data();
 #include "base/fields.def"
@@ -90,12 +90,35 @@ void Instance::require_valid() const {
 }
 
 Instance make_instance(const Attention& a, std::uint64_t seed, Layout layout) {
+  if (a.cache) return make_cache_instance(a, Lengths(static_cast<std::size_t>(a.b), a.s_k), seed, layout);
   Instance x;
   x.problem = a;
   x.q = make_random(a.dtype, {a.b, a.s_q, a.h_q, a.d_qk}, seed, layout);
   x.k = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_qk}, seed + 1, layout);
   x.v = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_v}, seed + 2, layout);
   add_features(&x, seed);
+  return x;
+}
+
+Instance make_cache_instance(const Attention& a, const Lengths& used, std::uint64_t seed, Layout layout) {
+  Instance x;
+  x.problem = a;
+  Operands extents;  // what the problem alone does not say
+  extents.q.shape = {a.b, a.s_q, a.h_q, a.d_qk};
+  if (a.page_size > 0) {
+    const PageTable table = make_page_table(a, used, {}, {.shuffled = true}, seed);
+    x.page_table = make_tensor(DType::i32, {table.rows, table.columns, 1, 1});
+    std::copy(table.entries.begin(), table.entries.end(), x.page_table.memory.as<std::int32_t>());
+    extents.k.shape[0] = table.count;
+    extents.page_table = x.page_table.view;
+  }
+  std::uint64_t stream = seed;
+  each_operand(a, Pass::forward, x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
+    if (wanted && of.forward == OperandField::reads && of.has_rows())
+      tensor = make_random(a.dtype, shape_of(a, extents, of), stream++, layout);
+  });
+  add_features(&x, seed);
+  x.used_k.assign(used.begin(), used.end());
   return x;
 }
 
@@ -114,6 +137,21 @@ Instance make_packed_instance(Attention a, const std::vector<std::int64_t>& leng
   x.v = make_random(a.dtype, {1, x.cu_k.back(), a.h_k, a.d_v}, seed + 2);
   add_features(&x, seed);
   return x;
+}
+
+Lengths ragged_lengths(std::int64_t b, std::int64_t mean, std::int64_t most) {
+  constexpr double unit = 2.6428e-5;  // over the deviation of a sum of four numbers from 0 to 65535
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < b; ++i) {
+    const std::uint64_t z = random_bits(1, static_cast<std::uint64_t>(i));
+    const double sum = static_cast<double>((z & 0xFFFF) + (z >> 16 & 0xFFFF) + (z >> 32 & 0xFFFF) + (z >> 48));
+    numbers.push_back(std::exp(0.7 * unit * (sum - 131070)));
+  }
+  const double all = std::accumulate(numbers.begin(), numbers.end(), 0.0);
+  Lengths out;
+  for (const double x : numbers)
+    out.push_back(std::clamp<std::int64_t>(std::llround(x / all * static_cast<double>(b * mean)), 1, most));
+  return out;
 }
 
 std::vector<float> usual_slopes(std::int64_t heads) {

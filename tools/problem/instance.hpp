@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "problem/page_table.hpp"
 #include "problem/tensors.hpp"
 
 namespace falchion::tools {
@@ -20,7 +21,7 @@ struct OperandTensors {
 
 struct Instance : OperandTensors {
   Attention problem;
-  std::vector<std::int32_t> cu_q, cu_k;
+  std::vector<std::int32_t> cu_q, cu_k, page_starts;
 #define FALCHION_LENGTHS(key, ...) std::vector<std::int32_t> key;
 #include "base/fields.def"
   Rng rng;
@@ -38,6 +39,12 @@ Instance make_instance(const Attention& problem, std::uint64_t seed, Layout layo
 /// The same for packed sequences of these lengths.
 Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>& lengths_q,
                               const std::vector<std::int64_t>& lengths_k, std::uint64_t seed);
+
+/// The same for a KV cache with these lengths in use, whose pages are shuffled. make_instance makes one that is full.
+Instance make_cache_instance(const Attention& problem, const Lengths& used, std::uint64_t seed,
+                             Layout layout = Layout::bshd);
+/// Lengths of b sequences from 1 to `most`, log-normal with deviation 0.7, and their mean as nearly as that allows.
+Lengths ragged_lengths(std::int64_t b, std::int64_t mean, std::int64_t most);
 
 /// 2^(-8 (h + 1) / heads), Press et al. 2022, section 3.
 std::vector<float> usual_slopes(std::int64_t heads);

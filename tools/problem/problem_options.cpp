@@ -34,7 +34,7 @@ void align(const std::string& text, const std::string& option, Attention* proble
     return;
   }
   // With equal lengths both alignments mean the same, so nothing is guessed. Packed or used lengths may differ from s.
-  const bool same = problem->s_q == problem->s_k && !problem->packed && !problem->used_q && !problem->used_k;
+  const bool same = problem->s_q == problem->s_k && !problem->packed && !has_lengths(*problem);
   if (text.empty() && !same)
     throw UsageError{fmt::format(
         "{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last key, as "
@@ -178,6 +178,51 @@ Rng FeatureOptions::rng() const {
   if (parts.size() > 3) throw UsageError{fmt::format("--dropout \"{}\" is not P[,SEED[,OFFSET]]", dropout)};
   if (parts.size() > 1) out.seed = parse_number<std::uint64_t>(parts[1], "--dropout", dropout);
   if (parts.size() > 2) out.offset = parse_number<std::uint64_t>(parts[2], "--dropout", dropout);
+  return out;
+}
+
+namespace {
+
+/// f(field, member) for each flag and each number of a cache.
+template <class A, class F>
+void each_cache_field(A&& a, const F& f) {
+  each_field(a, [&](const Field& field, auto& x) {
+    const bool of_cache = field.forward && !field.backward;
+    if (of_cache && (field.kind == FieldKind::flag || field.kind == FieldKind::size)) f(field, x);
+  });
+}
+
+}  // namespace
+
+void CacheOptions::add_to(Command& command) {
+  command.group("A KV cache");
+  each_cache_field(fields, [&](const Field& field, auto& x) {
+    using Member = std::remove_reference_t<decltype(x)>;
+    if constexpr (std::is_same_v<Member, bool>) command.flag(field.option, &x, field.text);
+    if constexpr (std::is_same_v<Member, std::int64_t>) command.integer(field.option, &x, 0, 1 << 30, field.text);
+  });
+}
+
+bool CacheOptions::given() const {
+  bool any = false;
+  each_cache_field(fields, [&](const Field&, const auto& x) { any = any || x != std::remove_cvref_t<decltype(x)>{}; });
+  return any;
+}
+
+void CacheOptions::apply(Attention* problem) const {
+  if (!given()) return;
+#define FALCHION_CACHE_FIELD(kind, key, member, option, text) \
+  if (FieldKind::kind != FieldKind::tensor) problem->member = fields.member;
+#include "base/fields.def"
+  problem->cache = true;
+  each_field(*problem, [](const Field& field, auto& x) {
+    if constexpr (std::is_same_v<decltype(x), bool&>) x = x || field.option == std::string_view("--used-k");
+  });
+}
+
+std::vector<const char*> CacheOptions::names() {
+  std::vector<const char*> out;
+  each_cache_field(Attention{}, [&](const Field& field, const auto&) { out.push_back(field.option); });
   return out;
 }
 

@@ -76,6 +76,17 @@ struct BackwardOptions {
   };
 };
 
+/// A KV cache, where no tensors are given.
+struct CacheOptions {
+  Attention fields;  // of which only those of a cache count
+
+  void add_to(Command& command);
+  bool given() const;
+  /// Any of them says that there is a cache; its lengths in use are then part of the problem.
+  void apply(Attention* problem) const;
+  static std::vector<const char*> names();
+};
+
 /// The options that only linear attention has.
 struct LinearOptions {
   std::string decay = "none";

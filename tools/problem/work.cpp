@@ -30,7 +30,7 @@ double scores(const Attention& a, std::int64_t s_q, std::int64_t s_k) {
 
 std::int64_t length(const std::int32_t* cu, const std::int32_t* used, std::int64_t b, std::int64_t hint) {
   if (cu != nullptr) hint = cu[b + 1] - cu[b];
-  return used != nullptr ? std::min<std::int64_t>(hint, used[b]) : hint;
+  return used != nullptr ? std::clamp<std::int64_t>(used[b], 0, hint) : hint;
 }
 
 std::string bound(std::int64_t side) { return side < 0 ? "inf" : std::to_string(side); }
@@ -110,9 +110,14 @@ std::string feature_name(const Attention& a) {
   if (a.band.left >= 0 || a.band.right > 0)
     add(fmt::format("window {},{}{}{}", bound(a.band.left), bound(a.band.right), where.empty() ? "" : " ", where));
   each_field(a, [&](const Field& field, const auto& x) {
-    if (!field.forward || !field.backward) return;
+    const bool of_cache = field.forward && (field.kind == FieldKind::flag || field.kind == FieldKind::size);
+    if (!of_cache && (!field.forward || !field.backward)) return;
+    if (a.cache && field.kind == FieldKind::lengths) return;
     if constexpr (std::is_same_v<decltype(x), const float&>) {
       if (x != 0) add(fmt::format("{} {:g}", field.word(), x));
+    }
+    if constexpr (std::is_same_v<decltype(x), const std::int64_t&>) {
+      if (!field.backward && x != 0) add(fmt::format("{} {}", field.word(), x));
     }
     if constexpr (std::is_same_v<decltype(x), const bool&>) {
       if (x) add(field.word());

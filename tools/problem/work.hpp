@@ -10,10 +10,10 @@ namespace falchion::tools {
 
 /// 2 (d_qk + d_v) flop for each score that counts, times b and h_q. Without a band every score counts. In a causal
 /// square half of them count, as is usual. Otherwise those inside the band count. Operands, if given, have the packed
-/// lengths.
+/// lengths, and those in use.
 double flop_count(const Attention& problem, const Operands* operands = nullptr);
 
-/// The bytes of q, k, v and o, each moved once. No schedule can move fewer.
+/// The bytes of q, k, v and o, each moved once. No schedule can move fewer. Of a cache its keys in use count.
 double byte_count(const Attention& problem, const Operands* operands = nullptr);
 
 /// Whether there are fewer than 16 query rows for each K/V head. Then the run is bound by reading K and V, and it is

@@ -213,6 +213,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   draw_used(dice, a.s_k, &p->used_k);
   draw_used(dice, a.s_q, &p->used_q);
   if (a.cache) draw_pages(dice, p);
+  if (a.cache && !a.packed && dice->chance(0.2)) a.split_keys = dice->pick<std::int64_t>({64, 64, 128, 512, 1024});
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
       case 0: a.b = 0; break;

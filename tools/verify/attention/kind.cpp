@@ -37,11 +37,12 @@ bool is_refused_with_cache(const Field& field) {
 }
 
 /// Of the fields of a cache.
-bool is_drawn(std::string_view key) { return key == "cache" || key == "page_size"; }
+bool is_drawn(std::string_view key) { return key == "cache" || key == "page_size" || key == "split_keys"; }
 
 void tidy_cache(Problem* p) {
   Attention& a = p->attention;
   if (!a.cache) a.page_size = 0;
+  if (a.packed) a.split_keys = 0;
   if (a.page_size == 0) {
     const Problem none;
     p->pages.clear();
@@ -58,6 +59,7 @@ void tidy_cache(Problem* p) {
 void require_cache(const Problem& p) {
   const Attention& a = p.attention;
   require_between("page_size", a.page_size, 0, a.cache ? kInt32 : 0);
+  require_between("split_keys", a.split_keys, 0, kInt32);
   for (const std::string& word : p.pages) require_word("pages", word, kPageWords);
   require_between("layout_page_table: zero", p.storage_of("page_table").zero, 0, 0);
   const std::int64_t most = a.page_size > 0 ? kInt32 : -1;

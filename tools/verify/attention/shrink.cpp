@@ -9,6 +9,7 @@ namespace {
 
 /// Keys of a tensor instead of a cache, rows instead of pages, and pages that lie in a simpler way.
 void simplify_cache(const Problem& from, Steps* steps) {
+  offer(from, steps, [](Problem& p) { p.attention.split_keys = 0; });
   if (!from.attention.cache) return;
   offer(from, steps, [](Problem& p) {
     p.attention.cache = false;
