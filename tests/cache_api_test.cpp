@@ -119,6 +119,24 @@ TEST(CacheApi, OperandsThatAreRefused) {
     row.change(operands);
     EXPECT_EQ(plan.run(operands, nullptr, 0).why, row.why);
   }
+  {  // what a run writes lies nowhere else
+    Instance fresh = with_new_keys(x);
+    ASSERT_TRUE(Plan::make(fresh.problem, Pass::forward, Backend::ref, &plan));
+    Operands operands = fresh.operands();
+    operands.v_new.data = operands.k.data;
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, "k overlaps v_new");
+    operands = fresh.operands();
+    operands.k.stride[2] = 0;
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, "k.stride[2] = 0: strides of an output must be above 0");
+    operands = fresh.operands();
+    operands.k_new.shape[2] = 4;
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, "k_new.shape[2] = 4, but the problem's is 2");
+    fresh = with_rotary(fresh, 32, false, 5, Layout::dense).given;
+    ASSERT_TRUE(Plan::make(fresh.problem, Pass::forward, Backend::ref, &plan));
+    operands = fresh.operands();
+    operands.rotary.shape[1] = 0;
+    EXPECT_EQ(plan.run(operands, nullptr, 0).why, "rotary.shape[1] = 0: it needs a row for each position");
+  }
   Instance rows = make_instance(Case{"rows", 3, 5, 100, 4, 2, 64, 64}.used_k({0, 37, 100}), DType::bf16, 3);
   ASSERT_TRUE(Plan::make(rows.problem, Pass::forward, Backend::ref, &plan));
   Operands operands = rows.operands();
@@ -183,6 +201,46 @@ TEST(CacheApi, ValidateLengthsReportsStarts) {
   EXPECT_EQ(reported(x), "");
   *entry(&x, 0, 20) = 99;
   EXPECT_EQ(reported(x), "page_table[0][20] = 99: it must be in [0, 24), since its keys are seen");
+}
+
+TEST(CacheApi, ValidateLengthsReportsNewKeys) {
+  Instance x = with_new_keys(with_rotary(cached(), 32, false, 100, Layout::dense).given);
+  EXPECT_EQ(reported(x), "");
+  x.used_k[2] = 101;
+  EXPECT_EQ(reported(x), "used_k[2] = 101: it must be in [0, 100]");
+  x.problem.s_k = 112;
+  EXPECT_EQ(reported(x), "rotary: the last row of sequence 2 stands at position 100, and there are 100");
+  x.used_k[2] = 37;
+  *entry(&x, 1, 2) = *entry(&x, 2, 2) = 9;  // keys 32 to 36 of both
+  EXPECT_EQ(reported(x), "page_table: sequences 1 and 2 append to row 0 of page 9");
+  x.problem.append = false;
+  x.k_new = x.v_new = {};
+  EXPECT_EQ(reported(x), "");
+}
+
+TEST(CacheApi, OneCallTakesNewKeysAndTheRotaryTable) {
+  for (const bool pages : {false, true}) {
+    const Instance rows =
+        make_instance(Case{"cache", 3, 5, 112, 4, 2, 64, 64}.causal().used_k({0, 37, 100}), DType::f32, 3);
+    Instance x = with_rotary(pages ? in_pages(rows, {16, 2}) : rows, 32, true, 112, Layout::dense).given;
+    x = with_new_keys(x);
+    x.poison_outputs();
+    const Reference reference(x);
+    Attention options;
+    options.band = x.problem.band;
+    options.rotary_pairs = true;
+    const Status status = attention(x.operands(), options, host_target());
+    ASSERT_TRUE(status) << status.why;
+    EXPECT_TRUE(matches(x, reference));
+    EXPECT_EQ(reference.judge().check_cache(x.k.view(), x.v.view()), "");
+    const fal_operands operands = to_c(x.operands());
+    fal_attention in_c = FAL_ATTENTION_INIT;
+    in_c.band = to_c(x.problem).band;
+    in_c.rotary_pairs = 1;
+    x.poison_outputs();
+    ASSERT_EQ(fal_attention_run(&operands, &in_c, nullptr, nullptr), FAL_OK) << fal_why();
+    EXPECT_TRUE(matches(x, reference));
+  }
 }
 
 TEST(CacheApi, OneCallTakesPagesFromTheTable) {

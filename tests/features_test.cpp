@@ -32,12 +32,12 @@ const std::vector<std::pair<Feature, Ask<Attention>>> kOfAttention = {
     {Feature::any_head_dim, [](Attention* a) { a->d_qk = 71; }},
     {Feature::any_scale, [](Attention* a) { a->score.scale = -1; }},
     {Feature::softcap, [](Attention* a) { a->score.softcap = 20; }},
-    {Feature::alibi, [](Attention* a) { a->alibi = true; }}};
+    {Feature::alibi, [](Attention* a) { a->alibi = true; }},
+    {Feature::append, [](Attention* a) { a->append = true; }},
+    {Feature::rotary, [](Attention* a) { a->rotary_dim = 32; }}};
 
 /// Those that no path has yet.
 const std::vector<std::pair<Feature, Ask<Attention>>> kNotYetOfAttention = {
-    {Feature::append, [](Attention* a) { a->append = true; }},
-    {Feature::rotary, [](Attention* a) { a->rotary_dim = 32; }},
     {Feature::sinks, [](Attention* a) { a->sinks = true; }}};
 
 const std::vector<std::pair<Feature, Ask<LinearAttention>>> kOfLinear = {
@@ -95,7 +95,7 @@ TEST(Features, ARefusalNamesTheFeature) {
       const bool backward = v.is("attention_backward");
       if (!is_gpu(v.backend) || !(backward || v.is("attention_forward")) || v.dtype != a.dtype) continue;
       const std::string why = why_lacking(v, a, features_of(a, backward ? Pass::backward : Pass::forward));
-      const bool of_forward = feature == Feature::row_max || feature == Feature::probabilities;
+      const bool of_forward = !features_of(a, Pass::backward).has(feature);
       const bool has = v.features.has(feature) || (backward && of_forward);
       EXPECT_EQ(why.empty(), has) << v.op << " " << v.level << ": " << name(feature) << ": " << why;
       if (!has) { EXPECT_NE(why.find(" variant of "), std::string::npos) << why; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "policy/cache.hpp"
+#include "policy/rotary.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -101,6 +102,52 @@ TEST(KeyRows, WithoutPagesKeysFollowEachOther) {
     EXPECT_EQ(rows.at(j).batch, 2);
     EXPECT_EQ(rows.at(j).row, 40 + j);
   }
+}
+
+TEST(NewKeys, AreTheLastOfThoseThatCount) {
+  const std::vector<std::int32_t> table{4, -1, 2};
+  const CachePages pages = pages_of(4, 5, table, 3);
+  for (const bool paged : {false, true}) {
+    const KeyRows keys = KeyRows::of(paged ? pages : CachePages{}, 0, 0, 0);
+    for (std::int64_t used = -3; used <= 20; ++used)
+      for (std::int64_t rows = 0; rows <= 14; ++rows) {
+        const NewKeys fresh = NewKeys::of(keys, 12, used, rows, 2);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::int64_t key = used - rows + i;
+          const bool inside = key >= 0 && key < 12 && !(paged && key / 4 == 1);
+          ASSERT_EQ(fresh.at(i).exists(), inside) << used << " " << rows << " " << i;
+          ASSERT_EQ(fresh.position(i), key - 2);
+          if (!inside) continue;
+          ASSERT_EQ(fresh.at(i).batch, paged ? table[static_cast<std::size_t>(key / 4)] : 0);
+          ASSERT_EQ(fresh.at(i).row, paged ? key % 4 : key);
+        }
+      }
+  }
+  // The ends of what an int32 can say.
+  EXPECT_FALSE(NewKeys::of(KeyRows::of(pages, 0, 0, 0), 12, INT32_MIN, 1 << 30, INT32_MAX).at(0).exists());
+  EXPECT_FALSE(NewKeys::of(KeyRows::of(pages, 0, 0, 0), 12, INT32_MAX, 1, INT32_MIN).at(0).exists());
+}
+
+TEST(RotaryTable, ColumnsAndPositions) {
+  const std::vector<float> numbers{1, 2, 3, 10, 20, 30, 4, 5, 6, 40, 50, 60};  // (2 positions, 2, 3 pairs)
+  for (const bool pairs : {false, true}) {
+    const RotaryTable table{numbers.data(), 6, 3, 1, 2, 6, pairs};
+    std::vector<int> columns(6);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      ++columns[static_cast<std::size_t>(table.first_column(i))];
+      ++columns[static_cast<std::size_t>(table.second_column(i))];
+      EXPECT_EQ(table.second_column(i) - table.first_column(i), pairs ? 1 : 3);
+      for (const std::int64_t position : {-5, 0, 1, 2, 99}) {
+        const RotaryTable::Turn turn = table.at(position, i);
+        EXPECT_EQ(turn.cosine, static_cast<float>(i + (position > 0 ? 4 : 1)));
+        EXPECT_EQ(turn.sine, 10 * turn.cosine);
+      }
+    }
+    EXPECT_EQ(columns, std::vector<int>(6, 1));
+  }
+  const RotaryTable::Turn quarter{0, 1};
+  EXPECT_EQ(quarter.first(3.F, 5.F), -5.F);
+  EXPECT_EQ(quarter.second(3.F, 5.F), 3.F);
 }
 
 }  // namespace

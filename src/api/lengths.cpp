@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "api/run.hpp"
@@ -105,6 +107,32 @@ void check_pages(const Attention& a, const Operands& x, Check* check) {
   }
 }
 
+/// Rotary embedding: the rows of each sequence stand at positions of the table.
+void check_positions(const Attention& a, const Operands& x, Check* check) {
+  for (std::int64_t b = 0; b < a.b && a.rotary_dim > 0 && check->ok(); ++b) {
+    const std::int64_t rows = ref::queries_of(x, b).length;
+    const std::int64_t last = ref::new_keys_of(a, x, b, rows).position(rows - 1);
+    check->require(rows == 0 || last < x.rotary.shape[1], "rotary: the last row of sequence ", b,
+                   " stands at position ", last, ", and there are ", x.rotary.shape[1]);
+  }
+}
+
+/// No two sequences append to one slot.
+void check_new_keys(const Attention& a, const Operands& x, Check* check) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> taken;  // page and row, by which sequence
+  for (std::int64_t b = 0; b < a.b && a.append; ++b) {
+    const std::int64_t rows = ref::queries_of(x, b).length;
+    const NewKeys fresh = ref::new_keys_of(a, x, b, rows);
+    for (std::int64_t i = 0; i < rows && check->ok(); ++i) {
+      const KeyPlace place = fresh.at(i);
+      if (!place.exists()) continue;
+      const auto [other, is_first] = taken.emplace(std::pair(place.batch, place.row), b);
+      check->require(is_first, "page_table: sequences ", other->second, " and ", b, " append to row ", place.row,
+                     " of page ", place.batch);
+    }
+  }
+}
+
 /// The lengths where the host can read them; they may lie on the device.
 class HostLengths {
  public:
@@ -185,14 +213,16 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
 #define FALCHION_LENGTHS(key, ...) lengths.key = key.data();
 #include "base/fields.def"
   check_used(a, x, lengths, &check);
-  if (a.page_size == 0 || !check.ok()) return check.take();
+  if (!a.cache || !check.ok()) return check.take();
   Operands on_host = x;
   on_host.cu_seqlens_q = cu_q.data();
 #define FALCHION_LENGTHS(key, ...) on_host.key = key.data();
 #include "base/fields.def"
   on_host.page_table.data = const_cast<std::int32_t*>(table.data());
   on_host.page_starts = starts.data();
-  check_pages(a, on_host, &check);
+  if (a.page_size > 0) check_pages(a, on_host, &check);
+  if (check.ok()) check_positions(a, on_host, &check);
+  if (check.ok() && a.page_size > 0) check_new_keys(a, on_host, &check);
   return check.take();
 } catch (...) { return caught(); }
 

@@ -9,6 +9,7 @@
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
+#include "ref/append.hpp"
 #include "ref/attention_forward.hpp"
 
 namespace falchion {
@@ -30,9 +31,18 @@ Status why_too_many_rows(const PlanData& plan, const Operands& x) {
                a.dtype)};
 }
 
+/// The workspace holds the rotated q, of as many rows as the plan knows of.
+Status check_rotated(const Attention& a, const Operands& x) {
+  if (!a.packed || a.rotary_dim == 0 || x.q.shape[1] <= a.b * a.s_q) return {};
+  return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": with rotary_dim packed rows are at most b * s_q = ",
+                              a.b * a.s_q, "; plan with the longest length as s_q")};
+}
+
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
 Status check_totals(const PlanData& plan, const Operands& x, const Choice* taken) {
-  if (!plan.attention().problem.packed) return {};
+  const Attention& a = plan.attention().problem;
+  if (!a.packed) return {};
+  if (Status status = check_rotated(a, x); !status) return status;
   if (x.q.shape[1] * plan.attention().group > kMaxSequence) {
     return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows of ", plan.attention().group,
                                 " heads each are over the limit of ", kMaxSequence)};
@@ -49,6 +59,7 @@ Status check_totals(const PlanData& plan, const Operands& x, const Choice* taken
 /// plan could not hold them, and keys are never dropped. (Kernels clamp what else is wrong.)
 Status check_lengths(const PlanData& plan, const Operands& x) {
   const Attention& a = plan.attention().problem;
+  if (Status status = check_rotated(a, x); !status) return status;
   if (!a.packed || a.cache || a.b == 0 || x.cu_seqlens_k[a.b] <= a.b * a.s_k) return {};
   return {Code::invalid, text("cu_seqlens_k[", a.b, "] = ", x.cu_seqlens_k[a.b], " is over b * s_k = ", a.b * a.s_k,
                               ": s_k is the longest length allowed")};
@@ -57,10 +68,15 @@ Status check_lengths(const PlanData& plan, const Operands& x) {
 int launch(const PlanData& plan, const Choice& taken, const Layout& layout, const Operands& x, void* workspace,
            Stream stream) {
   const int rows = taken.variant->facts_as<gpu::AttentionFacts>().rows;
-  const gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, rows, layout.met.has(Condition::aligned));
+  gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, rows, layout.met.has(Condition::aligned));
   const gpu::AttentionKernel& kernel = *taken.variant->kernel_as<gpu::AttentionKernel>();
+  const Attention& a = plan.attention().problem;
+  if (kernel.append != nullptr && (a.append || a.rotary_dim > 0)) {
+    if (const int error = kernel.append(args, stream); error != 0) return error;
+    if (a.rotary_dim > 0) args.q = rotated_q(args, args.rotated);
+  }
   const int error = kernel.launch(args, stream);
-  if (error != 0 || !plan.attention().problem.probabilities) return error;
+  if (error != 0 || !a.probabilities) return error;
   return kernel.probabilities(args, stream);
 }
 
@@ -69,6 +85,7 @@ void run_on_cpu(const PlanData& plan, const Operands& x, void* workspace) {
 }
 
 void run_on_ref(const PlanData& plan, const Operands& x, void*) {
+  ref::append(plan.attention().problem, x);
   ref::attention_forward(plan.attention().problem, x, {});
 }
 

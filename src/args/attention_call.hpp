@@ -50,6 +50,17 @@ FALCHION_HD std::int64_t room_of_cache(const AttentionCall& a, std::int64_t b) {
   return room < a.s_k ? room : a.s_k;
 }
 
+/// The keys of sequence b of a cache that its q_length query rows bring along.
+FALCHION_HD NewKeys new_keys_of(const AttentionCall& a, std::int64_t b, std::int64_t q_length) {
+  return NewKeys::of(KeyRows::of(a.pages, b, b, 0), room_of_cache(a, b), a.used_k[b], q_length,
+                     a.first_k == nullptr ? 0 : a.first_k[b]);
+}
+
+/// The rotated q in the workspace, dense.
+FALCHION_HD View rotated_q(const AttentionCall& a, void* at) {
+  return {at, {a.s_q * a.h_q * a.d_qk, a.h_q * a.d_qk, a.d_qk, 1}};
+}
+
 /// Query i of a sequence of these lengths is at key i + shift.
 FALCHION_HD std::int64_t shift_of(const AttentionCall& a, std::int64_t q_length, std::int64_t k_length) {
   return a.bottom_right ? k_length - q_length : a.diagonal;

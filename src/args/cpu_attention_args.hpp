@@ -22,12 +22,14 @@ struct AttentionArgs : AttentionCall {
   std::byte *packed_k = nullptr, *packed_v = nullptr;  // amx: all of K and V in tile order; null: packed by block
   std::byte* scratch = nullptr;                        // threads * scratch_bytes bytes
   std::size_t scratch_bytes = 0;
-  float* partials = nullptr;  // splits > 1: O, m, l and the maximum of each part
+  float* partials = nullptr;     // splits > 1: O, m, l and the maximum of each part
+  std::byte* rotated = nullptr;  // with rotary embedding: the rotated q, dense
 };
 
 /// The bytes that a kernel needs.
 struct Memory {
   std::size_t packed_k = 0, packed_v = 0, scratch = 0, partials = 0;  // scratch is for one worker
+  std::size_t rotated = 0;                                            // the plan's own: q after rotary embedding
 };
 /// One entry of the table of variants: the kernel of a level. memory() reads only sizes from its arguments.
 struct AttentionKernel {

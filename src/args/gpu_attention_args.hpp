@@ -31,8 +31,9 @@ struct AttentionArgs : AttentionCall {
   float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised; of kind decode its workspace
   float* partial_m_l = nullptr;   // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
   void* halves =
-      nullptr;         // sm90, kind halves: its part of the workspace (tiles/attention_forward/halves_workspace.hpp)
-  bool early = false;  // programmatic dependent launch (gpu/blocks/stream_order.cuh)
+      nullptr;  // sm90, kind halves: its part of the workspace (tiles/attention_forward/halves_workspace.hpp)
+  void* rotated = nullptr;  // with rotary embedding: the rotated q, dense
+  bool early = false;       // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
 /// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.
@@ -52,6 +53,8 @@ struct AttentionFacts {
 struct AttentionKernel {
   int (*launch)(const AttentionArgs&, void* stream) = nullptr;
   int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // computes them from q and k; or null
+  /// Before it: new keys, rotated q. Null where `launch` does that itself.
+  int (*append)(const AttentionArgs&, void* stream) = nullptr;
   AttentionFacts facts;  // those of its code; variant_gpu.in asserts that the plan has the same
 };
 

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/size.hpp"
 #include "judge/compare.hpp"
+#include "ref/append.hpp"
 #include "ref/attention_forward.hpp"
 #include "ref/query.hpp"
 
@@ -21,6 +23,17 @@ DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::
 /// A probability e^(s - m) below this may be flushed to 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; if the keys are
 /// split, the weight of a part uses some of that range.
 double least_p(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-100; }
+
+double number_at(const Tensor& x, const Index& i) { return ref::load(x, ref::at(x, i[0], i[1], i[2], i[3])); }
+
+/// A copy without gaps, in memory of its own.
+Tensor dense_copy(const Tensor& from, std::vector<std::byte>* memory) {
+  const Index& n = from.shape;
+  memory->resize(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3] * size_of(from.dtype)) + 1);
+  const Tensor to = Tensor::dense(memory->data(), from.dtype, n);
+  for_each_index(n, [&](const Index& i) { ref::store(to, ref::at(to, i[0], i[1], i[2], i[3]), number_at(from, i)); });
+  return to;
+}
 
 }  // namespace
 
@@ -46,6 +59,12 @@ void AttentionReference::Outputs::attach(Operands* x) const {
 
 AttentionReference::AttentionReference(const Attention& problem, const Operands& x)
     : problem_(problem), inputs_(x), exact_(problem, x), naive_(problem, x) {
+  if (problem.append) {
+    inputs_.k = dense_copy(x.k, &cache_[0]);
+    inputs_.v = dense_copy(x.v, &cache_[1]);
+    ref::append(problem, inputs_);
+    problem_.append = false;
+  }
   const std::int64_t capacity = x.q.shape[1];
   rows_.resize(static_cast<std::size_t>(x.q.shape[0] * capacity));
   for (std::int64_t b = 0; b < problem.b; ++b) {
@@ -58,6 +77,25 @@ AttentionReference::AttentionReference(const Attention& problem, const Operands&
   exact_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   naive_.attach(&inputs_);
   ref::attention_forward(problem_, inputs_, {.p = problem.dtype, .o = problem.dtype, .single_precision = true});
+}
+
+std::string AttentionReference::check_cache(const Tensor& k, const Tensor& v) const {
+  std::string why;
+  const auto check = [&](const char* name, const Tensor& got, const Tensor& wanted, bool turned) {
+    for_each_index(wanted.shape, [&](const Index& i) {
+      const double x = number_at(got, i), y = number_at(wanted, i);
+      if (!why.empty() || x == y || (std::isnan(x) && std::isnan(y))) return;
+      // A column that has turned may be rounded to the other side, and where its two products cancel, by f32.
+      double largest = 0;
+      for (Index j{i[0], i[1], i[2], 0}; turned && j[3] < wanted.shape[3]; ++j[3])
+        largest = std::max(largest, std::abs(number_at(wanted, j)));
+      if (turned && std::abs(x - y) <= unit_at(wanted.dtype, std::abs(y)) + 0x1p-21 * largest) return;
+      why = mismatch(name, i, x, y);
+    });
+  };
+  check("k", k, inputs_.k, problem_.rotary_dim > 0);
+  check("v", v, inputs_.v, false);
+  return why;
 }
 
 bool AttentionReference::has(AttentionOutput which) const { return exact_.of(which).data != nullptr; }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "falchion/falchion.hpp"
@@ -35,6 +37,11 @@ class AttentionReference {
   ErrorReport check(AttentionOutput which, const Tensor& got, bool shares_tiles) const;
   /// The definition's result, dense and in f32.
   const Tensor& exact(AttentionOutput which) const { return exact_.of(which); }
+  /// With append: what k and v hold after the run, by the definition; dense. The caller's are not written.
+  const Tensor& cache_k() const { return inputs_.k; }
+  const Tensor& cache_v() const { return inputs_.v; }
+  /// With append: what is wrong with the cache after a run, or "". Slots that no new key goes to must be as they were.
+  std::string check_cache(const Tensor& k, const Tensor& v) const;
   double exact_seconds() const { return exact_seconds_; }
 
  private:
@@ -55,8 +62,9 @@ class AttentionReference {
   bool counts(AttentionOutput which, std::int64_t i, std::int64_t j, std::int64_t k) const;
   void nudge() const;
 
-  Attention problem_;
+  Attention problem_;  // without append: the new keys are in inputs_
   Operands inputs_;
+  std::array<std::vector<std::byte>, 2> cache_;  // with append: of k and v
   Outputs exact_, naive_;
   mutable Outputs vanishing_;  // the definition without probabilities that are too small; computed when first needed
   std::vector<std::uint8_t> rows_;

@@ -89,6 +89,7 @@ void plan_attention_cpu(PlanData* plan) {
   plan->threads = static_cast<int>(std::clamp<std::int64_t>(plan->items * attention.splits, 1, threads));
   if (plan->items == 0) return;  // nothing to compute, nothing to keep
   attention.memory = kernel.memory(to_args(*plan, nullptr, nullptr));
+  attention.memory.rotated = rotated_bytes(problem);
   plan->workspace = workspace_layout(attention.memory, plan->threads).total;
 }
 

@@ -8,6 +8,7 @@
 #include "base/divide.hpp"
 #include "base/size.hpp"
 #include "plan/attention_gpu_decode.hpp"
+#include "plan/attention_launch.hpp"
 #include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
@@ -251,7 +252,10 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
 
   choose_or_general(needs_of(*plan->variant, a), device, wish, plan,
                     a.page_size > 0 ? VariantKind::pages_general : VariantKind::general);
-  return decide_grid(device, plan);
+  if (Status status = decide_grid(device, plan); !status) return status;
+  plan->attention().rotated = aligned(plan->workspace);  // for a general variant where the plan's own needs none
+  if (a.rotary_dim > 0) plan->workspace = plan->attention().rotated + rotated_bytes(a);
+  return {};
 }
 
 }  // namespace falchion

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "plan/attention.hpp"
 #include "plan/constants.hpp"
 #include "plan/launch.hpp"
@@ -45,13 +46,18 @@ void set_rest(const Attention& problem, const Operands* operands, AttentionCall*
   if (operands != nullptr) set_operands(problem, *operands, call);
 }
 
+std::size_t rotated_bytes(const Attention& a) noexcept {
+  return a.rotary_dim == 0 ? 0 : static_cast<std::size_t>(a.b * a.s_q * a.h_q * a.d_qk * size_of(a.dtype));
+}
+
 WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept {
   WorkspaceLayout layout{};
   layout.packed_v = aligned(memory.packed_k);
   layout.scratch = layout.packed_v + aligned(memory.packed_v);
   layout.scratch_stride = aligned(memory.scratch);
   layout.partials = layout.scratch + layout.scratch_stride * static_cast<std::size_t>(threads);
-  layout.total = layout.partials + aligned(memory.partials);
+  layout.rotated = layout.partials + aligned(memory.partials);
+  layout.total = layout.rotated + aligned(memory.rotated);
   return layout;
 }
 
@@ -75,6 +81,7 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
     args.scratch = base + layout.scratch;
     args.scratch_bytes = layout.scratch_stride;
     args.partials = reinterpret_cast<float*>(base + layout.partials);
+    args.rotated = base + layout.rotated;
   }
   return args;
 }
@@ -93,6 +100,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   args.early = attention.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
+  args.rotated = base + attention.rotated;
   if (attention.counted) {
     args.counter = base;
     args.section = gpu_section(problem, args.total_k, args.group, tiles::kSectionBytes);

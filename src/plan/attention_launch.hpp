@@ -44,9 +44,13 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
 gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, int rows,
                                bool aligned) noexcept;
 
-/// The parts of the workspace in order, each 64-byte aligned: packed K, packed V, scratch of each thread, partials.
+/// The bytes of q after rotary embedding, by the hint s_q where it is packed; 0 without.
+std::size_t rotated_bytes(const Attention& a) noexcept;
+
+/// The parts of the workspace in order, each 64-byte aligned: packed K, packed V, scratch of each thread, partials, the
+/// rotated q.
 struct WorkspaceLayout {
-  std::size_t packed_v, scratch, scratch_stride, partials, total;  // offsets in bytes; packed K lies at 0
+  std::size_t packed_v, scratch, scratch_stride, partials, rotated, total;  // offsets in bytes; packed K lies at 0
 };
 WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept;
 

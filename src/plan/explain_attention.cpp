@@ -316,8 +316,22 @@ void tell_attention_problem(const PlanData& plan, Story* story) {
   tell_work(a, plan.pass, story);
 }
 
+/// What is done before scores are computed.
+void tell_new_keys(const PlanData& plan, Story* story) {
+  const Attention& a = plan.attention().problem;
+  if (plan.items == 0 || (!a.append && a.rotary_dim == 0)) return;
+  std::string what = a.append ? "the new keys are written into the cache" : "";
+  if (a.append && a.rotary_dim > 0) what += ", rotated";
+  if (a.rotary_dim > 0) what += text(what.empty() ? "" : ", and ", "q is rotated");
+  const bool decode = plan.variant != nullptr && is_decode_of_hopper(*plan.variant);
+  story->tell("new keys", text(what, decode                 ? ", by the same kernel"
+                                     : is_gpu(plan.backend) ? ", by a kernel before"
+                                                            : ""));
+}
+
 void tell_attention(const PlanData& plan, Story* story) {
   if (plan.items > 0) tell_floor(plan, story);
+  tell_new_keys(plan, story);
   if (plan.backend == Backend::cpu) tell_cpu(plan, story);
   if (plan.variant != nullptr && is_gpu(plan.backend)) tell_gpu(plan, story);
 }

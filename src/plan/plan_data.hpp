@@ -112,6 +112,7 @@ struct AttentionPlan {
   std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1
   std::size_t halves =
       0;  // GPU: bytes into it where kind halves has its parts (tiles/attention_forward/halves_workspace.hpp)
+  std::size_t rotated = 0;  // GPU: bytes into it where the rotated q lies
   AttentionBackwardPlan backward{};
 };
 

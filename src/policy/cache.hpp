@@ -70,4 +70,27 @@ struct KeyRows {
   }
 };
 
+/// The keys that a run appends to one sequence: the last `rows` of those that used_k counts.
+struct NewKeys {
+  KeyRows keys;            // the sequence's, from its slot 0 on
+  std::int64_t first = 0;  // the key of row 0; below 0 where the sequence has fewer keys than rows
+  std::int64_t room = 0;   // the most keys that the sequence may have
+  std::int64_t padding = 0;
+
+  /// used, first_k: as the caller gives them. A number that is out of range moves the keys; it does not fold them onto
+  /// others.
+  static FALCHION_HD NewKeys of(const KeyRows& keys, std::int64_t room, std::int64_t used, std::int64_t rows,
+                                std::int64_t first_k) {
+    return {keys, used - rows, room, first_k};
+  }
+  /// Where row i of k_new and v_new goes. It is nowhere before slot 0, past the last one, and in a page that is not
+  /// there.
+  FALCHION_HD KeyPlace at(std::int64_t i) const {
+    const std::int64_t key = first + i;
+    return 0 <= key && key < room ? keys.at(key) : KeyPlace{-1, 0};
+  }
+  /// Where row i of q and of k_new stands in the sequence, for rotary embedding.
+  FALCHION_HD std::int64_t position(std::int64_t i) const { return first + i - padding; }
+};
+
 }  // namespace falchion

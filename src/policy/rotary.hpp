@@ -18,8 +18,14 @@ struct RotaryTable {
 
   struct Turn {
     float cosine, sine;
-    FALCHION_HD float first(float x, float y) const { return x * cosine - y * sine; }
-    FALCHION_HD float second(float x, float y) const { return y * cosine + x * sine; }
+    template <class Real>
+    FALCHION_HD Real first(Real x, Real y) const {
+      return x * static_cast<Real>(cosine) - y * static_cast<Real>(sine);
+    }
+    template <class Real>
+    FALCHION_HD Real second(Real x, Real y) const {
+      return y * static_cast<Real>(cosine) + x * static_cast<Real>(sine);
+    }
   };
   /// The turn of pair `i` at a position. One outside the table is clamped.
   FALCHION_HD Turn at(std::int64_t position, std::int64_t i) const {

@@ -33,10 +33,21 @@ inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
 /// The queries of sequence b.
 inline Rows queries_of(const Operands& x, std::int64_t b) { return rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]); }
 
+/// The most keys that sequence b of a cache may have.
+inline std::int64_t room_of_cache(const Attention& a, const Operands& x, std::int64_t b) {
+  return a.page_size == 0 ? a.s_k : std::min(a.s_k, pages_of(a, x).room(b));
+}
+
 /// The keys of sequence b. In a cache with pages `begin` counts keys, not rows of k.
 inline Rows keys_of(const Attention& a, const Operands& x, std::int64_t b) {
   if (a.page_size == 0) return rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
-  return rows_of(b, nullptr, x.used_k, std::min(a.s_k, pages_of(a, x).room(b)), x.first_k);
+  return rows_of(b, nullptr, x.used_k, room_of_cache(a, x, b), x.first_k);
+}
+
+/// The keys of sequence b of a cache that its q_length query rows bring along.
+inline NewKeys new_keys_of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t q_length) {
+  return NewKeys::of(KeyRows::of(pages_of(a, x), b, b, 0), room_of_cache(a, x, b), x.used_k[b], q_length,
+                     x.first_k == nullptr ? 0 : x.first_k[b]);
 }
 
 /// One query row with all inputs of its scores.
@@ -80,6 +91,19 @@ struct Query {
     i = row;
     const std::int64_t offset = at(x.q, q_rows.batch, q_rows.begin + i, h, 0);
     for (std::int64_t d = 0; d < a.d_qk; ++d) q[d] = load(x.q, offset + at(x.q, 3, d));
+    if (a.rotary_dim > 0) rotate_q();
+  }
+  /// Rotated numbers are rounded to the type of q.
+  void rotate_q() {
+    const RotaryTable rotation = rotation_of(a, x);
+    const std::int64_t position = new_keys_of(a, x, b, q_rows.length).position(i);
+    for (std::int64_t pair = 0; pair < rotation.dim / 2; ++pair) {
+      Real &one = q[rotation.first_column(pair)], &other = q[rotation.second_column(pair)];
+      const RotaryTable::Turn turn = rotation.at(position, pair);
+      const Real first = turn.first(one, other), second = turn.second(one, other);
+      one = static_cast<Real>(round_as(a.dtype, first));
+      other = static_cast<Real>(round_as(a.dtype, second));
+    }
   }
   bool sees(std::int64_t j) const {
     if (!mask.keep(i, j) || !keys.at(j).exists()) return false;

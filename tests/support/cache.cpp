@@ -2,8 +2,11 @@
 #include "support/cache.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/divide.hpp"
 
@@ -11,6 +14,12 @@ namespace falchion::testing {
 namespace {
 
 constexpr std::int64_t kSparePages = 3;
+
+float rotary_angle(std::int64_t position, std::int64_t pair) {
+  return static_cast<float>(position) * std::pow(0.7F, static_cast<float>(pair % 16));
+}
+float rotary_cosine(std::int64_t position, std::int64_t pair) { return std::cos(rotary_angle(position, pair)); }
+float rotary_sine(std::int64_t position, std::int64_t pair) { return std::sin(rotary_angle(position, pair)); }
 
 /// Which page of the pool each page of a sequence is, for all sequences.
 std::vector<std::int32_t> order_of(std::int64_t count, std::uint64_t seed) {
@@ -33,7 +42,107 @@ void copy_keys(const Instance& x, const HostTensor& from, const Instance& paged,
   });
 }
 
+/// Where key j of sequence b lies, from slot 0 on; batch below 0: nowhere.
+std::pair<std::int64_t, std::int64_t> slot_of(const Instance& x, std::int64_t b, std::int64_t j) {
+  const std::int64_t size = x.problem.page_size;
+  if (j < 0 || j >= x.problem.s_k) return {-1, 0};
+  if (size == 0) return {b, j};
+  const bool cut = !x.page_starts.empty();
+  const std::int64_t first = cut ? x.page_starts[static_cast<std::size_t>(b)] : 0;
+  const std::int64_t end = cut ? x.page_starts[static_cast<std::size_t>(b) + 1] : x.page_table.shape()[1];
+  if (first + j / size >= end) return {-1, 0};
+  const std::int32_t page = static_cast<const std::int32_t*>(
+      x.page_table.view().data)[x.page_table.offset(cut ? 0 : b, first + j / size, 0, 0)];
+  return {page >= 0 && page < x.k.shape()[0] ? page : -1, j % size};
+}
+
+HostTensor copy_of(const HostTensor& x) {
+  HostTensor out = x.like();
+  x.for_each([&](auto i, auto j, auto k, auto l) { out.set(i, j, k, l, x.get(i, j, k, l)); });
+  return out;
+}
+
+/// f(b, i, key): each query row, and the key of its sequence that stands with it.
+template <class F>
+void for_each_row(const Instance& x, const F& f) {
+  for (std::int64_t b = 0; b < x.problem.b; ++b) {
+    const std::int64_t rows = x.q_rows(b).length;
+    for (std::int64_t i = 0; i < rows; ++i) f(b, i, x.used_k[static_cast<std::size_t>(b)] - rows + i);
+  }
+}
+
+void move_row(const HostTensor& from, std::int64_t batch, std::int64_t row, HostTensor* to, std::int64_t to_batch,
+              std::int64_t to_row) {
+  for (std::int64_t h = 0; h < from.shape()[2]; ++h)
+    for (std::int64_t d = 0; d < from.shape()[3]; ++d) to->set(to_batch, to_row, h, d, from.get(batch, row, h, d));
+}
+
+void fill(HostTensor* x, std::int64_t batch, std::int64_t row, float value) {
+  for (std::int64_t h = 0; h < x->shape()[2]; ++h)
+    for (std::int64_t d = 0; d < x->shape()[3]; ++d) x->set(batch, row, h, d, value);
+}
+
+/// Turns a row in double, by angles that only this function and the table know.
+void turn(HostTensor* x, std::int64_t batch, std::int64_t row, const Attention& a, std::int64_t position) {
+  const std::int64_t half = a.rotary_dim / 2;
+  for (std::int64_t h = 0; h < x->shape()[2]; ++h) {
+    for (std::int64_t p = 0; p < half; ++p) {
+      const std::int64_t one = a.rotary_pairs ? 2 * p : p, other = a.rotary_pairs ? 2 * p + 1 : p + half;
+      const double u = x->get(batch, row, h, one), v = x->get(batch, row, h, other);
+      const double c = rotary_cosine(position, p), s = rotary_sine(position, p);
+      x->set(batch, row, h, one, static_cast<float>(u * c - v * s));
+      x->set(batch, row, h, other, static_cast<float>(v * c + u * s));
+    }
+  }
+}
+
 }  // namespace
+
+Instance with_new_keys(const Instance& x) {
+  Instance out = x;
+  out.problem.cache = out.problem.append = true;
+  const Shape& q = x.q.shape();
+  out.k_new = HostTensor(x.problem.dtype, {q[0], q[1], x.problem.h_k, x.problem.d_qk});
+  out.v_new = HostTensor(x.problem.dtype, {q[0], q[1], x.problem.h_k, x.problem.d_v});
+  out.k = copy_of(x.k);
+  out.v = copy_of(x.v);
+  out.o = x.o.like();
+  if (x.problem.lse) out.lse = x.lse.like();
+  for_each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t key) {
+    const auto [batch, slot] = slot_of(x, b, key);
+    const Instance::Rows rows = x.q_rows(b);
+    if (batch < 0) return;
+    move_row(x.k, batch, slot, &out.k_new, rows.batch, rows.begin + i);
+    move_row(x.v, batch, slot, &out.v_new, rows.batch, rows.begin + i);
+    fill(&out.k, batch, slot, std::numeric_limits<float>::quiet_NaN());
+    fill(&out.v, batch, slot, std::numeric_limits<float>::quiet_NaN());
+  });
+  return out;
+}
+
+Rotary with_rotary(const Instance& x, std::int64_t dim, bool pairs, std::int64_t positions, Layout layout) {
+  Rotary out{x, x};
+  out.given.problem.cache = out.rotated.problem.cache = true;
+  out.given.problem.rotary_dim = dim;
+  out.given.problem.rotary_pairs = pairs;
+  out.given.rotary = HostTensor(DType::f32, {1, positions, 2, dim / 2}, layout);
+  out.given.rotary.for_each([&](auto, auto position, auto sine, auto p) {
+    out.given.rotary.set(0, position, sine, p, sine == 0 ? rotary_cosine(position, p) : rotary_sine(position, p));
+  });
+  out.rotated.q = copy_of(x.q);
+  out.rotated.k = copy_of(x.k);
+  out.rotated.o = x.o.like();
+  if (x.problem.lse) out.rotated.lse = x.lse.like();
+  for_each_row(x, [&](std::int64_t b, std::int64_t i, std::int64_t key) {
+    const Instance::Rows rows = x.q_rows(b);
+    const std::int64_t padding = x.first_k.empty() ? 0 : x.first_k[static_cast<std::size_t>(b)];
+    const std::int64_t position = std::clamp<std::int64_t>(key - padding, 0, positions - 1);
+    turn(&out.rotated.q, rows.batch, rows.begin + i, out.given.problem, position);
+    const auto [batch, slot] = slot_of(x, b, key);
+    if (batch >= 0) turn(&out.rotated.k, batch, slot, out.given.problem, position);
+  });
+  return out;
+}
 
 Instance in_pages(const Instance& x, const Pages& pages) {
   Instance out = x;

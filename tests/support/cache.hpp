@@ -24,6 +24,17 @@ Instance in_pages(const Instance& x, const Pages& pages);
 /// cache.
 Instance with_packed_queries(const Instance& x);
 
+/// The instance whose last keys are new: rows of k_new and v_new, and NaN in the cache. It needs a cache, in rows or in
+/// pages, in which all keys are. Rows without a key are NaN.
+Instance with_new_keys(const Instance& x);
+
+/// The instance with a rotary table, of which `rotated` has turned q and, of each sequence's last rows, the keys, in
+/// double. Its problem says how (rotary_dim, rotary_pairs); positions: of the table.
+struct Rotary {
+  Instance given, rotated;
+};
+Rotary with_rotary(const Instance& x, std::int64_t dim, bool pairs, std::int64_t positions, Layout layout);
+
 inline std::int32_t* entry(Instance* x, std::int64_t row, std::int64_t column) {
   return static_cast<std::int32_t*>(x->page_table.view().data) + x->page_table.offset(row, column, 0, 0);
 }

@@ -58,12 +58,14 @@ inline std::vector<Tensor*> tensors_of(Operands* x) {
   each_operand({}, Pass::forward, *x, [&](const OperandField&, Tensor& tensor, bool) { out.push_back(&tensor); });
   return out;
 }
-/// Those of both passes. In the backward pass o and lse are inputs, which come back as they were.
+/// Those of both passes. In the backward pass o and lse are inputs, which come back as they were. New keys are written
+/// into k and v.
 inline std::vector<Tensor*> outputs_of(Operands* x) {
   std::vector<Tensor*> out;
   each_operand({}, Pass::forward, *x, [&](const OperandField& of, Tensor& tensor, bool) {
     if (of.forward == OperandField::writes || of.backward == OperandField::writes) out.push_back(&tensor);
   });
+  if (x->k_new.data != nullptr) out.insert(out.end(), {&x->k, &x->v});
   return out;
 }
 template <class F>

@@ -5,6 +5,7 @@
 // a vector are query rows. docs/design/cpu_forward.md gives the reasons and the measurements.
 #pragma once
 
+#include "cpu/attention_forward/append.hpp"
 #include "cpu/attention_forward/decode.hpp"
 #include "cpu/attention_forward/items.hpp"
 #include "cpu/attention_forward/segments.hpp"
@@ -270,6 +271,14 @@ struct Forward {
     return m;
   }
   static void run(const AttentionArgs& a) {
+    if (!a.append && a.rotation.dim == 0) return attend(a);
+    AttentionArgs rotated = a;
+    rotated.q = append_rows<T>(a);
+    attend(rotated);
+  }
+
+ private:
+  static void attend(const AttentionArgs& a) {
     if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
     if (a.decode && a.pages.size > 0) {
       run_items<DecodeWorker<T, true>, int>(a);

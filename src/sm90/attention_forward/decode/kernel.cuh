@@ -121,7 +121,7 @@ constexpr gpu::AttentionKernel attention_forward_decode() {
       default: return launch_rows<Element, kD, 32>(a, stream);
     }
   };
-  return {launch, nullptr, attention_decode_facts(kD)};
+  return {launch, nullptr, nullptr, attention_decode_facts(kD)};
 }
 
 }  // namespace falchion::sm90

@@ -304,7 +304,7 @@ int launch_attention_halves(const AttentionArgs& a, void* stream) {
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_halves() {
   using Config = AttentionForwardConfig<f16, kD, Kind::halves>;
-  return attention_kernel_of<Config>([](const AttentionArgs& a, void* stream) {
+  return attention_kernel_of<Config, Element>([](const AttentionArgs& a, void* stream) {
     const int error = launch_attention_halves<Config>(a, stream);
     return error == 0 && a.splits > 1 ? launch_attention_combine<Element>(a, stream) : error;
   });

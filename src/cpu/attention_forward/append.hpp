@@ -1,0 +1,65 @@
+// src/cpu/attention_forward/append.hpp: what a run does before attention: it writes new keys into the cache, and the
+// rotated q into the workspace.
+#pragma once
+
+#include "args/cpu_attention_args.hpp"
+#include "cpu/blocks/rows.hpp"
+#include "cpu/blocks/workers.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// Copies a row of n numbers, and turns its first columns.
+template <class T>
+void turn_row(const RotaryTable& rotation, std::int64_t position, const typename T::Bits* from, std::int64_t n,
+              typename T::Bits* to) {
+  std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof *to);
+  for (std::int64_t i = 0; i < rotation.dim / 2; ++i) {
+    const std::int64_t one = rotation.first_column(i), other = rotation.second_column(i);
+    const RotaryTable::Turn turn = rotation.at(position, i);
+    const float x = T::to_float(from[one]), y = T::to_float(from[other]);
+    to[one] = T::from_float(turn.first(x, y));
+    to[other] = T::from_float(turn.second(x, y));
+  }
+}
+
+template <class Bits>
+Bits* row_of(const View& x, std::int64_t batch, std::int64_t row, std::int64_t h) {
+  return static_cast<Bits*>(x.data) + batch * x.stride[0] + row * x.stride[1] + h * x.stride[2];
+}
+
+/// Of one query row: its new key goes into the cache, its q to `rotated`.
+template <class T>
+void append_row(const AttentionArgs& a, const Sequence& s, const NewKeys& fresh, const View& rotated, std::int64_t i) {
+  using Bits = typename T::Bits;
+  const std::int64_t row = s.q_begin + i, position = fresh.position(i);
+  for (std::int64_t h = 0; rotated.data != nullptr && h < a.h_q; ++h)
+    turn_row<T>(a.rotation, position, row_of<Bits>(a.q, s.q_batch, row, h), a.d_qk,
+                row_of<Bits>(rotated, s.q_batch, row, h));
+  const KeyPlace place = a.append ? fresh.at(i) : KeyPlace{-1, 0};
+  if (!place.exists()) return;
+  for (std::int64_t h = 0; h < a.h_k; ++h) {
+    turn_row<T>(a.rotation, position, row_of<Bits>(a.k_new, s.q_batch, row, h), a.d_qk,
+                row_of<Bits>(a.k, place.batch, place.row, h));
+    std::memcpy(row_of<Bits>(a.v, place.batch, place.row, h), row_of<Bits>(a.v_new, s.q_batch, row, h),
+                static_cast<std::size_t>(a.d_v) * sizeof(Bits));
+  }
+}
+
+/// Does it for all rows. Returns the q that attention then reads.
+template <class T>
+View append_rows(const AttentionArgs& a) {
+  const View rotated = a.rotation.dim > 0 ? rotated_q(a, a.rotated) : View{};
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < a.b; ++b) longest = max(longest, Sequence::of(a, b).q_len);
+  const std::int64_t tasks = a.b * longest;
+  for_each_worker(a, tasks, [&](int, Counter& next) {
+    for (std::int64_t task; (task = next.take()) < tasks;) {
+      const std::int64_t b = task / longest, i = task % longest;
+      const Sequence s = Sequence::of(a, b);
+      if (i < s.q_len) append_row<T>(a, s, new_keys_of(a, b, s.q_len), rotated, i);
+    }
+  });
+  return a.rotation.dim > 0 ? rotated : a.q;
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL
