@@ -156,3 +156,88 @@ def test_shared_and_dropped_pages() -> None:
     o = falchion.attention(Q, K, V, page_table=table, used_k=[17, 0, 17], **band)
     rows = (x[np.stack([TABLE[0], TABLE[1], TABLE[0]])].reshape(ROWS_K.shape) for x in (K, V))
     assert np.array_equal(o, falchion.attention(Q, *rows, used_k=[17, 0, 17], **band))
+
+
+# --- New keys, which a run writes into the cache ------------------------------------------------------------------------
+
+
+def turned(x: Any, angles: Any, places: Any, pairs: bool) -> Any:
+    """The definition: x (rows, h, d) by the rows `places` of angles (positions, columns / 2)."""
+    half = angles.shape[1]
+    c, s = (f(angles[places])[:, None] for f in (np.cos, np.sin))
+    both = (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]) if pairs else (x[..., :half], x[..., half : 2 * half])
+    a, b = both[0] * c - both[1] * s, both[1] * c + both[0] * s
+    out = x.copy()
+    if pairs:
+        out[..., 0 : 2 * half : 2], out[..., 1 : 2 * half : 2] = a, b
+    else:
+        out[..., :half], out[..., half : 2 * half] = a, b
+    return out
+
+
+NEW_K, NEW_V = normal(B, 2, KV, D), normal(B, 2, KV, D)
+GROWN = np.array([17, 2, 9], np.int32)
+
+
+@pytest.mark.parametrize("pages", [True, False])
+@pytest.mark.parametrize("rotary", [None, False, True], ids=["plain", "halves", "pairs"])
+def test_new_keys_are_written_and_seen(pages: bool, rotary: bool | None) -> None:
+    angles = RNG.random((32, 6))
+    table = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    rows_k, rows_v, q = ROWS_K.copy(), ROWS_V.copy(), Q.copy()
+    for i, n in enumerate(GROWN):
+        places = np.arange(n - 2, n)
+        rows_k[i, places], rows_v[i, places] = NEW_K[i], NEW_V[i]
+        if rotary is not None:
+            rows_k[i, places] = turned(NEW_K[i], angles, places, rotary)
+            q[i] = turned(Q[i], angles, places, rotary)
+    wanted = falchion.attention(q, rows_k, rows_v, used_k=GROWN, **BAND)
+    k, v = (K.copy(), V.copy()) if pages else (ROWS_K.copy(), ROWS_V.copy())
+    cache: dict[str, Any] = {"page_table": TABLE} if pages else {}
+    if rotary is not None:
+        cache |= {"rotary": table, "rotary_pairs": rotary}
+    o = falchion.attention(Q, k, v, k_new=NEW_K, v_new=NEW_V, used_k=GROWN, **cache, **BAND)
+    assert np.allclose(o, wanted, atol=1e-5)
+    in_rows = [x[TABLE].reshape(ROWS_K.shape) if pages else x for x in (k, v)]
+    assert np.allclose(in_rows[0], rows_k, atol=1e-5) and np.array_equal(in_rows[1], rows_v)
+    if rotary is not None:  # the form of vLLM's cache: (positions, columns)
+        cache["rotary"] = table.reshape(32, 12)
+        again = falchion.attention(Q, k, v, k_new=NEW_K, v_new=NEW_V, used_k=GROWN, **cache, **BAND)
+        assert np.array_equal(again, o)
+    starts = np.array([0, 2, 4, 6], np.int32)
+    packed = [x.reshape(6, -1, D) for x in (Q, NEW_K, NEW_V)]
+    if not pages:
+        cache["cache"] = True
+    o = falchion.varlen(packed[0], k, v, starts, k_new=packed[1], v_new=packed[2], used_k=GROWN, **cache, **BAND)
+    assert np.allclose(o.reshape(wanted.shape), wanted, atol=1e-5)
+
+
+def test_a_plan_with_new_keys() -> None:
+    angles = RNG.random((32, D // 2))
+    table = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    more: dict[str, Any] = {"k_new": NEW_K, "v_new": NEW_V, "rotary": table}
+    k, v, k_plan, v_plan = (x.copy() for x in (K, V, K, V))
+    wanted = falchion.attention(Q, k, v, page_table=TABLE, used_k=GROWN, **more, **BAND)
+    for given in dict.fromkeys(more, True), more:
+        plan = falchion.Plan(Q, K, page_table=True, used_k=True, max_k=20, **given, **BAND)
+        o = plan(Q, k_plan, v_plan, page_table=TABLE, used_k=GROWN, **more)
+        assert np.array_equal(o, wanted) and np.array_equal(k_plan, k) and np.array_equal(v_plan, v)
+
+
+def test_new_keys_that_are_refused() -> None:
+    frozen = K.copy()
+    frozen.setflags(write=False)
+    given: dict[str, Any] = {"page_table": TABLE, "used_k": GROWN, "k_new": NEW_K, "v_new": NEW_V, **BAND}
+    with pytest.raises(falchion.Invalid, match="k is read-only"):
+        falchion.attention(Q, frozen, V.copy(), **given)
+    for changes, words in (
+        ({"v_new": None}, "v_new"),
+        ({"k_new": NEW_K[:, :1]}, r"k_new.shape\[1\] = 1"),
+        ({"rotary": np.zeros((32, 5), np.float32)}, "rotary must be"),
+        ({"rotary": np.zeros((32, 3, 4), np.float32)}, r"rotary.shape\[1\] = 3"),
+        ({"rotary": np.zeros((32, 2, 9), np.float32)}, "rotary_dim = 18"),
+        ({"rotary_pairs": True}, "rotary_pairs without rotary_dim"),
+        ({"used_k": [21, 2, 9]}, r"used_k\[0\] = 21"),
+    ):
+        with pytest.raises(falchion.Error, match=words):
+            falchion.attention(Q, K.copy(), V.copy(), **{**given, **changes})

@@ -1,6 +1,7 @@
 """Signatures and docstrings stand in _fal.pyi alone, its lists of options are those of fields.def, and the extension has both."""
 
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,15 @@ def test_a_new_field_costs_its_row(tmp_path: Path) -> None:
     assert stub.count("    damp: bool = False,\n") == 9 and "\n    damp: wet or dry.\n" in stub
     assert stub.count("    hot_pages: AnyArray | None = None,\n") == 7 and stub.count("    hot_pages: Any = False,\n") == 1
     assert stub.count("    cool: bool = False,\n") == 3 and "\n    cool: cold sums.\n" in stub
+
+
+def test_each_field_of_a_cache_can_be_said() -> None:
+    """It is an option, or an array says it."""
+    text = (ROOT / FILES[3]).read_text()
+    fields = set(re.findall(r"^FALCHION_CACHE_FIELD\(\w+, (\w+),", text, re.M))
+    by_arrays = set(re.findall(r'^FALCHION_(?:CACHE_)?OPERAND\(.*"(\w+)"\)$', text, re.M))
+    assert {"cache", "page_size"} <= fields
+    assert fields - {name for _, name in _fal._forwards} <= by_arrays
 
 
 def test_the_keywords_of_frameworks_are_the_options() -> None:

@@ -8,7 +8,7 @@ from torch_support import DEVICES, assert_near, definition, problem, torch
 import falchion
 import falchion.flash_attn as fa
 import falchion.torch as ft
-from falchion.flash_attn import v3
+from falchion.flash_attn import _kvcache, v3
 from falchion.flash_attn.rotary import apply_rotary_emb
 
 on_devices = pytest.mark.parametrize("device", DEVICES)
@@ -78,6 +78,35 @@ def test_kvcache(causal, new, with_rotary, by_index, device):
         expected, expected_lse = definition(one_q, keys[:, :total], values[:, :total], **band)
         assert_near(o[i : i + 1], expected, what="o")
         assert_near(lse[i : i + 1], expected_lse, what="lse")
+
+
+@on_devices
+def test_torch_writes_what_the_engine_does_not(device, monkeypatch):
+    """The engine takes a new key for each query, and turns both by their places; torch does the rest."""
+    by_torch = []
+    for name in ("_append", "_turned"):
+        ours = getattr(_kvcache.Cache, name)
+
+        def spy(*args, ours=ours, name=name, **options):
+            by_torch.append(name)
+            return ours(*args, **options)
+
+        monkeypatch.setattr(_kvcache.Cache, name, spy)
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    angle = torch.rand(64, 8, device=device)
+    turns = {"rotary_cos": angle.cos(), "rotary_sin": angle.sin()}
+    left = torch.tensor([1, 0], dtype=torch.int32, device=device)
+    for new, more, expected in (
+        (3, {"causal": True, **turns}, []),
+        (3, {}, []),
+        (2, {}, ["_append"]),
+        (3, turns, ["_turned"] * 2),
+        (3, {"causal": True, "cache_leftpad": left, **turns}, ["_turned"] * 2),
+    ):
+        by_torch.clear()
+        fa.flash_attn_with_kvcache(q, k_cache, v_cache, k[:, :new], v[:, :new], cache_seqlens=7, **more)
+        assert by_torch == expected, more
 
 
 @on_devices

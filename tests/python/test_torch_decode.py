@@ -149,3 +149,35 @@ def test_a_sequence_alone_has_the_bits_it_has_among_others(device):
         assert torch.equal(alone, together[one])
     with pytest.raises(falchion.Invalid, match="split_keys = 3: it must be 0"):
         ft.decode(q, k, v, used_k=used, page_table=table, split_keys=3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_new_keys_are_written_by_the_same_run(device, compiled):
+    q, k, v, _, _, table, used, _, _ = problem(device)
+    used = used.clamp(min=2)
+    fresh = [torch.randn(B, 2, 2, 32, device=device) for _ in range(2)]
+    angles = torch.rand(64, 16, device=device)
+    rotary = torch.cat([angles.cos(), angles.sin()], 1)  # vLLM's form
+
+    def step(q, k, v, k_new, v_new):
+        return ft.decode(q, k, v, k_new=k_new, v_new=v_new, used_k=used, page_table=table, rotary=rotary)
+
+    def turned(x):
+        places = used[:, None].long() - 2 + torch.arange(2, device=device)
+        c, s = (y[places][:, :, None] for y in rotary.split(16, 1))
+        a, b = x.split(16, -1)
+        return torch.cat([a * c - b * s, b * c + a * s], -1)
+
+    after = k.clone(), v.clone()
+    for i, n in enumerate(used.tolist()):
+        for t in range(2):
+            at = int(table[i, (n - 2 + t) // SIZE]), (n - 2 + t) % SIZE
+            after[0][at], after[1][at] = turned(fresh[0])[i, t], fresh[1][i, t]
+    expected = ft.decode(turned(q), *after, used_k=used, page_table=table)
+    torch._dynamo.reset()
+    run = torch.compile(step, fullgraph=True, backend="aot_eager") if compiled else step
+    with torch.no_grad():
+        assert_near(run(q, k, v, *fresh), expected)
+    assert_near(k, after[0])
+    assert torch.equal(v, after[1])

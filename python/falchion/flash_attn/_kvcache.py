@@ -1,6 +1,7 @@
 """What flash_attn_with_kvcache does. The engine reads the cache where it lies, by its pages or, with
-cache_batch_idx, as pages as long as the cache. New keys and rotary embeddings are torch's, before the engine
-runs, so they cost kernels of their own. What lies outside: _bounds.py."""
+cache_batch_idx, as pages as long as the cache. It writes new keys into the cache, and turns them and the
+queries, where each query has its key; where there are fewer keys than queries, or the places are others than
+the engine's, that is torch's, with kernels of its own. What lies outside: _bounds.py."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import band, places, sides_of, truth
 from ._pages import check_pages, place_in_pages
 from .rotary import check_tables, rotate
+
+
+# Of how many numbers the rotary tables are put into the engine's form at each call: 4 MB. Of larger ones
+# torch reads the rows that are needed.
+_LARGEST_TABLE = 1 << 20
 
 
 class Cache:
@@ -144,13 +150,15 @@ class Cache:
         interleaved: bool,
         first: Tensor | None,
         whole: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """q and k with rotary embeddings. Keys are turned from place `first` on (None: that of the
-        first new key), and so are queries, unless all have the place of the first (whole)."""
+    ) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """q and k with rotary embeddings, or as they are with options for the engine, which turns them. Keys
+        are turned from place `first` on (None: that of the first new key), and so are queries, unless
+        all have the place of the first (whole)."""
         if k is None:
             raise Unsupported("rotary_cos is given without k: falchion.flash_attn offers no such")
         cos, sin = check_tables(q, *tables, "rotary_")
         interleaved = truth("rotary_interleaved", interleaved)
+        usual = first is None and self.leftpad is None and not (whole and q.shape[-3] > 1)
         name = "cache_seqlens" if first is None else "rotary_seqlens"
         first = self.old if first is None else whole_numbers(name, first, (self.b,), self.device)
         queries = q.shape[1] if self.starts_q is None else self.starts_q.diff().long()
@@ -163,10 +171,17 @@ class Cache:
                 lambda at, x: f"{name}[{at[0]}] = {x}: rotary_cos has only {rows} rows",
             )
         with torch.no_grad():
-            return (
-                self._turned(q, cos, sin, interleaved, first, self.starts_q, whole),
-                self._turned(k, cos, sin, interleaved, first, self.starts_new, False),
-            )
+            if usual and self._has_key_of_each(q, k) and cos.numel() <= _LARGEST_TABLE:
+                table = torch.stack([cos, sin], 1).float()
+                return q, k, {"rotary": table, "rotary_pairs": interleaved}
+            q = self._turned(q, cos, sin, interleaved, first, self.starts_q, whole)
+            return q, self._turned(k, cos, sin, interleaved, first, self.starts_new, False), {}
+
+    def _has_key_of_each(self, q: Tensor, k: Tensor) -> bool:
+        """Whether each query has its new key, as in the engine's append, which writes into the caches as
+        they are."""
+        same = k.shape[-3] == q.shape[-3] and self.starts_new is self.starts_q
+        return same and all(last_contiguous(x) is x for x in self.caches)
 
     def _turned(
         self,
@@ -206,15 +221,21 @@ class Cache:
         near = [0 <= side < most for side, most in zip(sides_of(window_size), reach)]
         k, v = new
         cos, sin, interleaved, first = rotary
+        options = {**band(causal, window_size), **options}
         if cos is not None or sin is not None:
-            q, k = self.turn(q, k, (cos, sin), interleaved, first, not (causal or any(near)))
-        return self.attend(q, k, v, {**band(causal, window_size), **options})
+            whole = not (causal or any(near))
+            q, k, more = self.turn(q, k, (cos, sin), interleaved, first, whole)
+            options.update(more)
+        return self.attend(q, k, v, options)
 
     def attend(self, q: Tensor, k: Tensor | None, v: Tensor | None, options: dict[str, Any]) -> Any:
         self.bounds.check()
         with torch.no_grad():
             if k is not None and v is not None:
-                self._append(k, v)
+                if self._has_key_of_each(q, k):
+                    options = {**options, "k_new": last_contiguous(k), "v_new": last_contiguous(v)}
+                else:
+                    self._append(k, v)
             return self._run(last_contiguous(q), options)
 
     def _rows(self, x: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import modeling_flash_attention_utils as flash_utils
 
 import falchion.flash_attn as fa
+import falchion.torch as ft
 
 _names: set[str] = set()
 
@@ -49,21 +50,18 @@ def paged(
 ) -> Tensor:
     """A step of one token a sequence: q, k and v are (1, sequences, h, d), and the new keys go into the
     pages (pages, size, h_k, d). cu_seq_lens_k counts them."""
-    rows = [x.reshape(-1, 1, *x.shape[-2:]) for x in (q, k, v)]
-    sequences = rows[0].shape[0]
-    lengths = cu_seq_lens_k[1 : sequences + 1] - cu_seq_lens_k[:sequences] - 1
-    window = (-1, -1) if sliding_window is None else (sliding_window - 1, 0)
-    o: Tensor = fa.flash_attn_with_kvcache(
-        rows[0],
-        k_cache,
-        v_cache,
-        rows[1],
-        rows[2],
-        cache_seqlens=lengths,
-        block_table=block_table[:sequences],
-        softmax_scale=scaling,
-        causal=True,
-        window_size=window,
-        softcap=softcap or 0.0,
-    )
-    return o.view(1, sequences, *o.shape[2:])
+    sequences = q.shape[1]
+    with torch.no_grad():
+        o: Tensor = ft.decode(
+            q.transpose(0, 1),
+            k_cache,
+            v_cache,
+            used_k=cu_seq_lens_k[1 : sequences + 1] - cu_seq_lens_k[:sequences],
+            page_table=block_table[:sequences],
+            k_new=k.transpose(0, 1),
+            v_new=v.transpose(0, 1),
+            window=None if sliding_window is None else (sliding_window - 1, None),
+            scale=scaling,
+            softcap=softcap or 0.0,
+        )
+    return o.transpose(0, 1)

@@ -32,6 +32,7 @@ _OPTIONAL = (
 _COUNT = 3 + len(_OPTIONAL)
 _REST = ", ".join(f"Tensor? {name}" for name in _OPTIONAL)
 _REST = f"{_REST}, {SCHEMA}, bool rotary_pairs, SymInt split_keys) -> (Tensor, Tensor)"
+_is_compiling = torch.compiler.is_compiling
 library.define(f"decode(Tensor q, Tensor k, Tensor v, {_REST}")
 library.define(f"append_and_decode(Tensor q, Tensor(a!) k, Tensor(b!) v, {_REST}")
 
@@ -78,43 +79,60 @@ def decode(
     calls with the same shapes and options. There are no gradients: call it under torch.no_grad()."""
     if foreign:
         refuse(decode, foreign)
-    given: dict[str, Any] = {"alibi": with_axes("alibi", alibi)}
-    given.update(used_k=lengths("used_k", used_k, q), first_k=lengths("first_k", first_k, q))
-    given.update(page_table=as_int32(page_table), page_starts=lengths("page_starts", page_starts, q))
-    given.update(k_new=k_new, v_new=v_new, rotary=rotary)
-    given["cu_seqlens_q"] = starts = lengths("cu_seqlens_q", cu_seqlens_q, q)
-    rotary_pairs, return_lse = flag("rotary_pairs", rotary_pairs), flag("return_lse", return_lse)
-    split_keys = whole("split_keys", split_keys)
-    word("layout", layout, ("bshd", "bhsd"))
-    if starts is None and not (max_q is max_k is None):
+    if cu_seqlens_q is None and not (max_q is max_k is None):
         raise Invalid("max_q or max_k is given without cu_seqlens_q: the shapes of q and k say the same")
-    options: dict[str, Any] = {"causal": causal, "window": window, "align": align}
-    options.update(softcap=number("softcap", softcap), backend=backend)
+    used_k, first_k = lengths("used_k", used_k, q), lengths("first_k", first_k, q)
+    page_table, page_starts = as_int32(page_table), lengths("page_starts", page_starts, q)
+    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
+    given: dict[str, Any] = {
+        "alibi": alibi,
+        "used_k": used_k,
+        "first_k": first_k,
+        "page_table": page_table,
+        "page_starts": page_starts,
+        "k_new": k_new,
+        "v_new": v_new,
+        "rotary": rotary,
+    }
+    options: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "align": align,
+        "scale": scale,
+        "softcap": softcap,
+        "rotary_pairs": rotary_pairs,
+        "split_keys": split_keys,
+        "layout": layout,
+        "backend": backend,
+    }
+    tensors = *given.values(), cu_seqlens_q
+    if not _is_compiling() and are_ordinary(q, k, v, *tensors):
+        return _run(q, k, v, cu_seqlens_q, given, options, max_q, max_k, return_lse)
+    given.update(alibi=with_axes("alibi", alibi), cu_seqlens_q=cu_seqlens_q)
+    options["softcap"] = number("softcap", softcap)
     if scale is not None:
         options["scale"] = number("scale", scale)
-    tensors = [given.get(name) for name in _OPTIONAL]
-    if not torch.compiler.is_compiling() and are_ordinary(q, k, v, *tensors):
-        options.update(rotary_pairs=rotary_pairs, split_keys=split_keys, layout=layout)
-        return _run(q, k, v, given, options, max_q, max_k, return_lse)
-    band = band_of(causal, window, align, 0, 0, "used_k")
+    word("layout", layout, ("bshd", "bhsd"))
     chosen = Options(
         whole("max_q", max_q) or 0,
         whole("max_k", max_k) or 0,
-        *band,
+        *band_of(causal, window, align, 0, 0, "used_k"),
         *numbers_and_flags(options),
         layout,
         backend,
     )
+    more = flag("rotary_pairs", rotary_pairs), whole("split_keys", split_keys)
     append = k_new is not None or v_new is not None
     run = torch.ops.falchion.append_and_decode if append else torch.ops.falchion.decode
-    o, lse = run(q, k, v, *tensors, *chosen, rotary_pairs, split_keys)
-    return (o, lse) if return_lse else o
+    o, lse = run(q, k, v, *(given.get(name) for name in _OPTIONAL), *chosen, *more)
+    return (o, lse) if flag("return_lse", return_lse) else o
 
 
 def _run(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    starts: Tensor | None,
     given: dict[str, Any],
     options: dict[str, Any],
     max_q: int | None,
@@ -122,26 +140,24 @@ def _run(
     return_lse: bool,
 ) -> Any:
     """Straight to C. Rows of no sequence are 0, which the engine does not promise."""
-    given = {name: x for name, x in given.items() if x is not None}
-    starts = given.pop("cu_seqlens_q", None)
-    common = {**given, **options, "return_lse": return_lse, "cache": True}
     if starts is None:
-        return engine.attention(q, k, v, **common)
-    if not return_lse:
-        common["out"] = empty_output(q, v).zero_()
-    else:
-        common["out"], common["lse"] = empty_outputs(q, v, None, starts, options["layout"])
-    return engine.varlen(q, k, v, starts, max_q=max_q, max_k=max_k, **common)
+        return engine.attention(q, k, v, cache=True, return_lse=return_lse, **given, **options)
+    out: dict[str, Any] = {"out": empty_output(q, v).zero_()}
+    if flag("return_lse", return_lse):
+        out["out"], out["lse"] = empty_outputs(q, v, None, starts, options["layout"])
+    out.update(max_q=max_q, max_k=max_k, cache=True, return_lse=return_lse)
+    return engine.varlen(q, k, v, starts, **out, **given, **options)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     given = dict(zip(_OPTIONAL, rest))
+    starts = given.pop("cu_seqlens_q")
     options = Options(*rest[_COUNT - 3 : -2])
     chosen = {**band_keywords(options), "softcap": options.softcap, "layout": options.layout}
     chosen.update(scale=options.scale, backend=options.backend)
     chosen.update(rotary_pairs=rest[-2], split_keys=rest[-1])
-    found: tuple[Tensor, Tensor]
-    found = _run(q, k, v, given, chosen, options.max_q or None, options.max_k or None, True)
+    longest = options.max_q or None, options.max_k or None
+    found: tuple[Tensor, Tensor] = _run(q, k, v, starts, given, chosen, *longest, True)
     return found
 
 

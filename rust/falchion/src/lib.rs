@@ -67,7 +67,7 @@ pub use gemm::{Activation, Gemm, GemmPlan, GemmProblem, Scaling};
 pub use handle::{Handle, Workspace};
 pub use linear::{Decay, FeatureMap, LinearBackward, LinearForward, LinearPlan, LinearProblem};
 pub use norm::{Norm, NormKind, NormPlan, NormProblem};
-pub use plan::{Backward, Forward, Plan, Sequences};
+pub use plan::{Append, Backward, Forward, Plan, Sequences};
 pub use problem::{Align, Backend, Band, DType, Pass, Problem, Target};
 pub use tensor::{Bf16, E4m3, Element, Lengths, Tensor, TensorMut, F16};
 

@@ -50,6 +50,8 @@ macro_rules! make_runs {
             pub o: TensorMut<'a>,
             pub lse: Option<TensorMut<'a>>,
             pub page_table: Option<Tensor<'a>>,
+            /// With `rotary_dim`: (1, positions, 2, rotary_dim / 2) f32, cosines and then sines.
+            pub rotary: Option<Tensor<'a>>,
             $(pub $tensor: Option<Tensor<'a>>,)*
             pub sequences: Sequences<'a>,
         }
@@ -57,7 +59,7 @@ macro_rules! make_runs {
         impl<'a> Forward<'a> {
             /// Nothing but q, k, v and o: `Forward { lse: Some(lse), ..Forward::new(q, k, v, o) }` has an LSE too.
             pub fn new(q: Tensor<'a>, k: Tensor<'a>, v: Tensor<'a>, o: TensorMut<'a>) -> Self {
-                Self { q, k, v, o, lse: None, page_table: None, $($tensor: None,)* sequences: Sequences::default() }
+                Self { q, k, v, o, lse: None, page_table: None, rotary: None, $($tensor: None,)* sequences: Sequences::default() }
             }
 
             fn raw(&self) -> sys::fal_operands {
@@ -68,7 +70,40 @@ macro_rules! make_runs {
                     o: self.o.raw,
                     lse: given_mut(&self.lse),
                     page_table: given(self.page_table),
+                    rotary: given(self.rotary),
                     $($tensor: given(self.$tensor),)*
+                    ..sys::fal_operands::sized()
+                }
+            }
+        }
+
+        /// The tensors of a run that writes its keys into the cache k, v, as the last ones of each sequence: k_new and v_new
+        /// have rows as q has them, and heads as k has. The others are those of `Forward`.
+        pub struct Append<'a> {
+            pub q: Tensor<'a>,
+            pub k: TensorMut<'a>,
+            pub v: TensorMut<'a>,
+            pub k_new: Tensor<'a>,
+            pub v_new: Tensor<'a>,
+            pub o: TensorMut<'a>,
+            pub lse: Option<TensorMut<'a>>,
+            pub page_table: Option<Tensor<'a>>,
+            pub rotary: Option<Tensor<'a>>,
+            pub sequences: Sequences<'a>,
+        }
+
+        impl Append<'_> {
+            fn raw(&self) -> sys::fal_operands {
+                sys::fal_operands {
+                    q: self.q.raw,
+                    k: self.k.raw,
+                    v: self.v.raw,
+                    k_new: self.k_new.raw,
+                    v_new: self.v_new.raw,
+                    o: self.o.raw,
+                    lse: given_mut(&self.lse),
+                    page_table: given(self.page_table),
+                    rotary: given(self.rotary),
                     ..sys::fal_operands::sized()
                 }
             }
@@ -134,6 +169,11 @@ impl Plan {
     }
 
     pub fn forward(&self, x: Forward<'_>, workspace: &mut Workspace) -> Result<(), Error> {
+        self.run(Pass::Forward, x.raw(), x.sequences, workspace)
+    }
+
+    /// A run of a problem with `append`.
+    pub fn append(&self, x: Append<'_>, workspace: &mut Workspace) -> Result<(), Error> {
         self.run(Pass::Forward, x.raw(), x.sequences, workspace)
     }
 

@@ -100,6 +100,14 @@ macro_rules! make_problem {
             /// `page_size` they are (pages, page_size, h, d) in the order of `Forward::page_table`; 0: (b, keys, h, d).
             pub cache: bool,
             pub page_size: usize,
+            /// The last keys of each sequence are new: a run is `Plan::append`, which writes them into the cache.
+            pub append: bool,
+            /// So many columns of q and of new keys turn by the place of their row; 0: none. With `rotary_pairs` column 2 i
+            /// turns with 2 i + 1, without it column i with i + rotary_dim / 2.
+            pub rotary_dim: usize,
+            pub rotary_pairs: bool,
+            /// Parts of the keys begin at its multiples, so that the bits of a sequence are its own; 0: anywhere.
+            pub split_keys: usize,
             $(pub $length: bool,)*
             $(pub $tensor: bool,)*
             pub lse: bool,
@@ -122,6 +130,10 @@ macro_rules! make_problem {
                     packed: false,
                     cache: false,
                     page_size: 0,
+                    append: false,
+                    rotary_dim: 0,
+                    rotary_pairs: false,
+                    split_keys: 0,
                     $($length: false,)*
                     $($tensor: false,)*
                     lse: false,
@@ -144,6 +156,10 @@ macro_rules! make_problem {
                     packed: self.packed.into(),
                     cache: self.cache.into(),
                     page_size: self.page_size as i64,
+                    append: self.append.into(),
+                    rotary_dim: self.rotary_dim as i64,
+                    rotary_pairs: self.rotary_pairs.into(),
+                    split_keys: self.split_keys as i64,
                     $($length: self.$length.into(),)*
                     $($tensor: self.$tensor.into(),)*
                     lse: self.lse.into(),

@@ -25,6 +25,7 @@ fn forward(plan: &Plan, x: &[Vec<f32>]) -> Result<(Vec<f32>, Vec<f32>), Error> {
         o: TensorMut::new(&mut o, SHAPE)?,
         lse: Some(TensorMut::new(&mut lse, LSE)?),
         page_table: None,
+        rotary: None,
         bias: None,
         mask: None,
         sequences: Sequences::default(),

@@ -66,3 +66,41 @@ fn pages_are_rows() -> Result<(), Error> {
     assert!(why.why.contains("page_starts has 2 numbers; it must have 3"), "{}", why.why);
     Ok(())
 }
+
+#[test]
+fn new_keys_are_written_and_seen() -> Result<(), Error> {
+    let row = Q[1] * ROWS[2] * ROWS[3];
+    let (q, fresh) = (numbers(0, Q.iter().product()), [numbers(3, 2 * row), numbers(4, 2 * row)]);
+    let [mut k, mut v] = [1, 2].map(|i| numbers(i, ROWS.iter().product()));
+    let expected = {
+        let (mut k, mut v) = (k.clone(), v.clone());
+        for (cache, new) in [(&mut k, &fresh[0]), (&mut v, &fresh[1])] {
+            for (b, &used) in USED.iter().enumerate() {
+                let at = (b * ROWS[1] + used as usize - Q[1]) * ROWS[2] * ROWS[3];
+                cache[at..][..row].copy_from_slice(&new[b * row..][..row]);
+            }
+        }
+        let o = run(&problem(0), &q, [&k, &v], ROWS, Sequences::default(), None)?;
+        (o, k, v)
+    };
+    let plan = Plan::new(&Problem { append: true, ..problem(0) }, Pass::Forward, Target::default())?;
+    let mut o = vec![f32::NAN; q.len()];
+    let new = [2, Q[1], ROWS[2], ROWS[3]];
+    let all = Append {
+        q: Tensor::new(&q, Q)?,
+        k: TensorMut::new(&mut k, ROWS)?,
+        v: TensorMut::new(&mut v, ROWS)?,
+        k_new: Tensor::new(&fresh[0], new)?,
+        v_new: Tensor::new(&fresh[1], new)?,
+        o: TensorMut::new(&mut o, Q)?,
+        lse: None,
+        page_table: None,
+        rotary: None,
+        sequences: Sequences { used_k: Some(Lengths::new(&USED)), ..Sequences::default() },
+    };
+    plan.append(all, &mut Workspace::default())?;
+    assert!(distance(&o, &expected.0) < 1e-6 && k == expected.1 && v == expected.2);
+    let why = run(&Problem { append: true, ..problem(0) }, &q, [&k, &v], ROWS, Sequences::default(), None);
+    assert!(why.unwrap_err().why.contains("k_new"), "a cache that is only read is not written");
+    Ok(())
+}
