@@ -4,15 +4,13 @@
 
 #include <cstdint>
 
+#include "args/number.hpp"
 #include "args/view.hpp"
 #include "base/host_device.hpp"
 
 namespace falchion {
 
-/// The types that an operand of a norm may have, whatever the type of x is.
-enum class Number : std::uint8_t { f32, f16, bf16 };
-
-/// x, residual, y and residual_out are (b, s, h, d). So are weight and bias, with a stride of 0 along an axis whose
+/// The operands have types of their own. x, residual, y and residual_out are (b, s, h, d). So are weight and bias, with a stride of 0 along an axis whose
 /// rows share their numbers. mean and rstd are (b, s, h, 1) f32. Row r has the indices (r / h / s, r / h % s, r % h).
 struct NormCall {
   View x, residual, weight, bias, y, residual_out, mean, rstd;   // null: absent

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "args/attention_call.hpp"
+#include "args/number.hpp"
 #include "base/size.hpp"
 #include "cpu/threads.hpp"
 #include "falchion/falchion.hpp"
@@ -19,6 +20,10 @@ inline View view_of(const Tensor& x) {
   View view{x.data, {}};
   for (int axis = 0; axis < 4; ++axis) view.stride[axis] = x.shape[axis] != 1 ? x.stride[axis] : axis == 3 ? 1 : 0;
   return view;
+}
+
+inline Number number_of(DType dtype) {
+  return dtype == DType::f32 ? Number::f32 : dtype == DType::f16 ? Number::f16 : Number::bf16;
 }
 
 /// The caller's pool, else the library's own.

@@ -17,10 +17,6 @@
 namespace falchion {
 namespace {
 
-Number number_of(DType dtype) {
-  return dtype == DType::f32 ? Number::f32 : dtype == DType::f16 ? Number::f16 : Number::bf16;
-}
-
 void set_sizes(const Norm& n, NormCall* call) {
   call->rows = n.rows;
   call->d = n.d;

@@ -14,8 +14,6 @@
 
 namespace falchion::sm80 {
 
-using namespace gpu;
-
 using gpu::NormArgs;
 
 /// Adds x up over the threads of a row; each of them gets the same bits. slots has one place for each warp of the CTA.

@@ -6,9 +6,14 @@
 
 #include "args/gpu_norm_args.hpp"
 #include "base/host_device.hpp"
-#include "sm80/norm/numbers.cuh"
+#include "gpu/blocks/numbers.cuh"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
+
+static_assert(kNormChunk == kNumbers);
 
 /// The place of a thread in its row.
 struct NormThread {
@@ -56,7 +61,7 @@ class NormTile {
       asm volatile("" : "+l"(begin));  // else the addresses for all types are kept at once
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        const NormWords words = load<T>(x, begin, c);
+        const NumberWords words = load<T>(x, begin, c);
 #pragma unroll
         for (int e = 0; e < kNormChunk; ++e) v_[c][e] = f(v_[c][e], number<T>(words, e));
       }
@@ -73,7 +78,7 @@ class NormTile {
 
  private:
   struct Words {
-    NormWords chunk[kChunks];
+    NumberWords chunk[kChunks];
   };
 
   template <class F>
@@ -92,13 +97,13 @@ class NormTile {
   FALCHION_DEVICE bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
 
   /// Numbers past the end of the row become 0.
-  FALCHION_DEVICE NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
+  FALCHION_DEVICE NumberWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
     const int size = wide ? 4 : 2;
     const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;
-    return is_there(c, 0) ? load_words(from, wide) : NormWords{};
+    return is_there(c, 0) ? load_words(from, wide) : NumberWords{};
   }
   template <class T>
-  FALCHION_DEVICE NormWords load(const View& x, std::int64_t row, int c) const {
+  FALCHION_DEVICE NumberWords load(const View& x, std::int64_t row, int c) const {
     if constexpr (kWhole) {
       return load_whole(x, row, c, sizeof(T) == 4);
     } else {

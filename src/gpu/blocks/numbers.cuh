@@ -1,5 +1,5 @@
-// src/sm80/norm/numbers.cuh: eight numbers, in words as in memory, and as f32. Held as separate 16-bit numbers they
-// would take a register each.
+// src/gpu/blocks/numbers.cuh: eight numbers of a type that the kernel learns when it runs, in words as in memory, and
+// as f32. Held as separate 16-bit numbers they would take a register each.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,15 +10,16 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "args/norm_call.hpp"
+#include "args/number.hpp"
 #include "base/host_device.hpp"
-#include "tiles/norm/sm80.hpp"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;
+
+inline constexpr int kNumbers = 8;  // 16 bytes in 16 bits
 
 /// Calls f with a number of the given type.
 template <class F>
@@ -31,19 +32,19 @@ FALCHION_DEVICE void with_type(Number type, F f) {
 }
 
 /// The words of a chunk; in 16 bits only the first four count.
-struct NormWords {
-  alignas(16) std::uint32_t word[kNormChunk];  // 16 bytes at a time are read and written
+struct NumberWords {
+  alignas(16) std::uint32_t word[kNumbers];  // 16 bytes at a time are read and written
 };
 
 /// wide: numbers of f32.
-FALCHION_DEVICE NormWords load_words(const void* from, bool wide) {
+FALCHION_DEVICE NumberWords load_words(const void* from, bool wide) {
   const auto* at = static_cast<const uint4*>(from);
-  NormWords out;
+  NumberWords out;
   *reinterpret_cast<uint4*>(out.word) = at[0];
   *reinterpret_cast<uint4*>(out.word + 4) = wide ? at[1] : uint4{};
   return out;
 }
-FALCHION_DEVICE void store_words(const NormWords& x, void* to, bool wide) {
+FALCHION_DEVICE void store_words(const NumberWords& x, void* to, bool wide) {
   auto* at = static_cast<uint4*>(to);
   at[0] = *reinterpret_cast<const uint4*>(x.word);
   if (wide) at[1] = *reinterpret_cast<const uint4*>(x.word + 4);
@@ -51,7 +52,7 @@ FALCHION_DEVICE void store_words(const NormWords& x, void* to, bool wide) {
 
 /// Number e of a chunk of T.
 template <class T>
-FALCHION_DEVICE float number(const NormWords& x, int e) {
+FALCHION_DEVICE float number(const NumberWords& x, int e) {
   if constexpr (std::is_same_v<T, float>) return __uint_as_float(x.word[e]);
   const std::uint32_t word = x.word[e / 2];
   if constexpr (std::is_same_v<T, bf16>) return __uint_as_float(e % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
@@ -59,10 +60,10 @@ FALCHION_DEVICE float number(const NormWords& x, int e) {
 }
 /// The words of a chunk of T, rounded.
 template <class T>
-FALCHION_DEVICE NormWords words_of(const float (&x)[kNormChunk]) {
-  NormWords out;
+FALCHION_DEVICE NumberWords words_of(const float (&x)[kNumbers]) {
+  NumberWords out;
 #pragma unroll
-  for (int e = 0; e < kNormChunk; e += 2) {
+  for (int e = 0; e < kNumbers; e += 2) {
     if constexpr (std::is_same_v<T, float>) {
       out.word[e] = __float_as_uint(x[e]);
       out.word[e + 1] = __float_as_uint(x[e + 1]);
@@ -77,4 +78,4 @@ FALCHION_DEVICE NormWords words_of(const float (&x)[kNormChunk]) {
   return out;
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu
