@@ -286,6 +286,8 @@ TEST(CApi, Nulls) {
   EXPECT_EQ(fal_attention_run(nullptr, nullptr, nullptr, nullptr), FAL_INVALID);
   EXPECT_EQ(fal_merge(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "o_a is null");
+  EXPECT_EQ(fal_merge_parts(nullptr, nullptr, 2, nullptr, nullptr, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "o is null");
   EXPECT_EQ(fal_validate_lengths(nullptr, nullptr), FAL_INVALID);
   EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr, FAL_TEXT), "attention is null"), nullptr);
   EXPECT_EQ(fal_plan_workspace(nullptr), 0u);
@@ -329,6 +331,16 @@ TEST(CApi, MergeAndLengths) {
   ASSERT_EQ(fal_merge(&t_a, &l_a, &t_b, &l_b, &t_o, &l_o), FAL_OK) << fal_why();
   EXPECT_FLOAT_EQ(o[5], 2);
   EXPECT_FLOAT_EQ(lse[0], 0.5f + std::log(2.f));
+  fal_tensor os[3] = {t_a, t_b, t_o};
+  const fal_tensor lses[3] = {l_a, l_b, l_o};
+  ASSERT_EQ(fal_merge_parts(os, lses, 3, &t_o, &l_o, nullptr), FAL_OK) << fal_why();
+  EXPECT_FLOAT_EQ(o[5], 2);
+  EXPECT_FLOAT_EQ(lse[0], 0.5f + std::log(4.f));
+  EXPECT_EQ(fal_merge_parts(os, lses, 77, &t_o, &l_o, nullptr), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(), "parts = 77: merge takes up to 32");
+  os[1].reserved = 1;
+  EXPECT_EQ(fal_merge_parts(os, lses, 3, &t_o, &l_o, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "o_parts[1].reserved = 1: a reserved field must be 0");
   Instance x = make_instance(Case{"x", 2, 4, 5, 1, 1, 8, 8}.used_k({5, 6}), DType::f32);
   const fal_attention problem = to_c(x.problem);
   const fal_operands operands = to_c(x.operands());

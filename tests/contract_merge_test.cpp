@@ -5,38 +5,140 @@
 
 #include <array>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "support/contract.hpp"
 
 namespace falchion::testing {
 namespace {
 
+/// States by their index, as merge takes them.
+struct States {
+  std::vector<Tensor> o, lse;
+  void add(const Instance& x) {
+    o.push_back(x.o.view());
+    lse.push_back(x.lse.view());
+  }
+};
+
+bool same_elements(const HostTensor& x, const HostTensor& y) {
+  bool same = true;
+  x.for_each([&](auto i, auto j, auto k, auto l) { same = same && x.get(i, j, k, l) == y.get(i, j, k, l); });
+  return same;
+}
+
+/// The keys are cut into parts of these lengths, and the parts merged.
+void merge_parts(const Path& path, const std::vector<std::int64_t>& lengths) {
+  std::int64_t first = 0, all = 0;
+  for (const std::int64_t length : lengths) all += length;
+  const auto instance = [](std::int64_t keys) {
+    return make_instance(Case{"x", 2, 6, keys, 2, 2, 32, 32}, DType::f32);
+  };
+  Instance whole = instance(all), swapped = instance(all);
+  std::vector<Instance> parts;
+  States states;
+  for (const std::int64_t length : lengths) {
+    Instance& part = parts.emplace_back(instance(length));
+    part.q = whole.q;
+    part.k.for_each([&](auto b, auto s, auto h, auto d) {
+      part.k.set(b, s, h, d, whole.k.get(b, s + first, h, d));
+      part.v.set(b, s, h, d, whole.v.get(b, s + first, h, d));
+    });
+    first += length;
+    ASSERT_TRUE(run(path, &part));
+    states.add(part);
+  }
+  whole.poison_outputs();
+  const Status status = merge(states.o.data(), states.lse.data(), lengths.size(), whole.o.view(), whole.lse.view());
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_TRUE(matches(whole, Reference(whole)));
+  if (lengths.size() != 2) return;
+  ASSERT_TRUE(merge(states.o[1], states.lse[1], states.o[0], states.lse[0], swapped.o.view(), swapped.lse.view()));
+  EXPECT_TRUE(same_elements(whole.o, swapped.o) && same_elements(whole.lse, swapped.lse)) << "commutative to the bit";
+}
+
 TEST(Contract, MergeOfPartialResults) {
   on_every_path([](const Path& path, DType dtype) {
     if (dtype != DType::f32) return;
-    Instance whole = make_instance(Case{"x", 2, 6, 90, 2, 2, 32, 32}, DType::f32);
-    Instance part[2] = {make_instance(Case{"x", 2, 6, 40, 2, 2, 32, 32}, DType::f32),
-                        make_instance(Case{"x", 2, 6, 50, 2, 2, 32, 32}, DType::f32)};
-    for (int p = 0; p < 2; ++p) {
-      part[p].q = whole.q;
-      part[p].k.for_each([&](auto b, auto s, auto h, auto d) {
-        part[p].k.set(b, s, h, d, whole.k.get(b, s + p * 40, h, d));
-        part[p].v.set(b, s, h, d, whole.v.get(b, s + p * 40, h, d));
-      });
-      ASSERT_TRUE(run(path, &part[p]));
-    }
-    whole.poison_outputs();
-    ASSERT_TRUE(merge(part[0].o.view(), part[0].lse.view(), part[1].o.view(), part[1].lse.view(), whole.o.view(),
-                      whole.lse.view()));
-    EXPECT_TRUE(matches(whole, Reference(whole)));
-    Instance swapped = make_instance(Case{"x", 2, 6, 90, 2, 2, 32, 32}, DType::f32);
-    ASSERT_TRUE(merge(part[1].o.view(), part[1].lse.view(), part[0].o.view(), part[0].lse.view(), swapped.o.view(),
-                      swapped.lse.view()));
-    whole.o.for_each(
-        [&](auto b, auto s, auto h, auto d) { ASSERT_EQ(whole.o.get(b, s, h, d), swapped.o.get(b, s, h, d)); });
-    whole.lse.for_each(
-        [&](auto b, auto h, auto s, auto) { ASSERT_EQ(whole.lse.get(b, h, s, 0), swapped.lse.get(b, h, s, 0)); });
+    for (const std::vector<std::int64_t>& lengths :
+         std::vector<std::vector<std::int64_t>>{{40, 50}, {90}, {17, 0, 1, 40, 32}, std::vector<std::int64_t>(32, 3)})
+      merge_parts(path, lengths);
   });
+}
+
+/// Each part has its own type and strides, and the outputs are the second part.
+TEST(Contract, MergeOfPartsOfAnyTypeAndStridesInPlace) {
+  const Shape shape{2, 3, 2, 24}, rows{2, 2, 3, 1};
+  const std::pair<DType, Layout> kinds[] = {{DType::bf16, Layout::transposed},
+                                            {DType::f32, Layout::gaps},
+                                            {DType::f16, Layout::reversed},
+                                            {DType::f32, Layout::odd},
+                                            {DType::bf16, Layout::heads_first}};
+  std::vector<HostTensor> os, lses;
+  States states;
+  for (const auto& [dtype, layout] : kinds) {
+    os.emplace_back(dtype, shape, layout).fill_normal(os.size());
+    lses.emplace_back(DType::f32, rows, layout).fill_normal(20 + os.size());
+    states.o.push_back(os.back().view());
+    states.lse.push_back(lses.back().view());
+  }
+  std::vector<double> expected, expected_lse;
+  os[1].for_each([&](auto b, auto i, auto h, auto d) {
+    double sum = 0, value = 0;
+    for (std::size_t p = 0; p < os.size(); ++p) {
+      const double weight = std::exp(double{lses[p].get(b, h, i, 0)});
+      sum += weight;
+      value += weight * os[p].get(b, i, h, d);
+    }
+    expected.push_back(value / sum);
+    expected_lse.push_back(std::log(sum));
+  });
+  const Status status = merge(states.o.data(), states.lse.data(), states.o.size(), states.o[1], states.lse[1]);
+  ASSERT_TRUE(status) << status.why;
+  std::size_t n = 0;
+  os[1].for_each([&](auto b, auto i, auto h, auto d) {
+    ASSERT_NEAR(os[1].get(b, i, h, d), expected[n], 1e-6);
+    ASSERT_NEAR(lses[1].get(b, h, i, 0), expected_lse[n++], 1e-6);
+  });
+}
+
+/// An empty state is left out even if it holds NaN. A NaN of another one is kept, however small its weight.
+TEST(Contract, MergeKeepsANaNOfEveryStateThatIsNotEmpty) {
+  HostTensor o_a(DType::f32, {1, 1, 1, 4}), o_b(DType::f32, {1, 1, 1, 4}), o(DType::f32, {1, 1, 1, 4});
+  HostTensor lse_a(DType::f32, {1, 1, 1, 1}), lse_b(DType::f32, {1, 1, 1, 1}), lse(DType::f32, {1, 1, 1, 1});
+  set_row(&o_a, 0, 0, 0, 3);
+  set_row(&o_b, 0, 0, 0, kNan);
+  lse_a.set(0, 0, 0, 0, 2000);
+  for (const float low : {1999.F, 0.F, -kInf}) {
+    lse_b.set(0, 0, 0, 0, low);
+    ASSERT_TRUE(merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o.view(), lse.view()));
+    EXPECT_EQ(std::isnan(o.get(0, 0, 0, 1)), low > -kInf) << low;
+  }
+  EXPECT_EQ(o.get(0, 0, 0, 1), 3);
+}
+
+TEST(Contract, MergeTakesUpTo32Parts) {
+  std::array<float, 8> memory{};
+  const Tensor o = Tensor::dense(memory.data(), DType::f32, {1, 1, 1, 4});
+  const Tensor lse = Tensor::dense(memory.data() + 4, DType::f32, {1, 1, 1, 1});
+  const std::vector<Tensor> os(33, o), lses(33, lse);
+  EXPECT_EQ(merge(os.data(), lses.data(), 32, o, lse).why, "");
+  const auto refused = [](const Status& status, Code code, const std::string& why) {
+    EXPECT_EQ(status.code, code);
+    EXPECT_EQ(status.why, why);
+  };
+  refused(merge(os.data(), lses.data(), 33, o, lse), Code::unsupported, "parts = 33: merge takes up to 32");
+  refused(merge(os.data(), lses.data(), 0, o, lse), Code::invalid, "parts = 0: there must be 1 or more");
+  refused(merge(nullptr, lses.data(), 2, o, lse), Code::invalid, "o_parts is null");
+  refused(merge(os.data(), nullptr, 2, o, lse), Code::invalid, "lse_parts is null");
+  std::vector<Tensor> odd = lses;
+  odd[2].shape[2] = 5;
+  refused(merge(os.data(), odd.data(), 3, o, lse), Code::invalid, "lse_parts[2].shape[2] = 5, with this o it is 1");
+  memory[4] = kInf;
+  refused(merge(os.data(), lses.data(), 3, o, lse), Code::invalid,
+          "lse_parts[0][0, 0, 0] = inf: neither NaN nor +inf is the lse of a state");
 }
 
 /// The stride of an axis with one element means nothing, so two views that differ in it alone are the same memory.

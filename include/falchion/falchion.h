@@ -89,8 +89,12 @@ FAL_API fal_status fal_norm_run(const fal_norm_operands* operands, const fal_nor
 /* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */
 FAL_API void fal_release_workspaces(void);
 
-/* Merges two partial results over disjoint sets of keys, each an o (b, s_q, h_q, d_v) and an lse (b, h_q, s_q, 1) in
- * the host's memory. The merge is commutative. */
+/* Merges partial results over disjoint sets of keys, 1 to 32 of them, each an o (b, s_q, h_q, d_v) and an lse
+ * (b, h_q, s_q, 1). o_parts and lse_parts point to `parts` tensors each. All tensors lie in a GPU's memory, where the
+ * merge is enqueued on the stream, or all in the host's, where the stream is not used and all is done at the return.
+ * fal_merge merges two, on a GPU on the default stream; it is commutative. */
+FAL_API fal_status fal_merge_parts(const fal_tensor* o_parts, const fal_tensor* lse_parts, size_t parts,
+                                   const fal_tensor* o, const fal_tensor* lse, void* stream);
 FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b,
                              const fal_tensor* lse_b, const fal_tensor* o, const fal_tensor* lse);
 

@@ -113,12 +113,21 @@ FALCHION_API Status norm(const NormOperands& operands, const Norm& options = {},
 /// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.
 FALCHION_API void release_workspaces() noexcept;
 
-/// Merges two partial results over disjoint sets of keys: each is an o (b, s_q, h_q, d_v) in f32, f16 or bf16 and an
-/// lse (b, h_q, s_q, 1) in f32, in the host's memory. The merge is commutative. Two empty states give an empty state;
-/// an lse of +inf or NaN is invalid. o may be o_a or o_b. The weights are as exact as the f32 lse, that is to 5e-4
-/// where it is near 1e4. (Parts of the keys that a plan itself cuts off are merged exactly.)
+/// Merges partial results over disjoint sets of keys, 1 to 32 of them: each is an o (b, s_q, h_q, d_v) in f32, f16 or
+/// bf16 and an lse (b, h_q, s_q, 1) in f32. o_parts and lse_parts point to `parts` tensors each. Empty states (an lse
+/// of -inf) add nothing, and give an empty state where all are. o and lse may be those of one of the parts. The weights
+/// are as exact as the f32 lse, that is to 5e-4 where it is near 1e4. (Parts of the keys that a plan itself cuts off
+/// are merged exactly.)
+///
+/// All tensors lie on one side, as in the one-call forms. In a GPU's or managed memory the merge is one kernel on the
+/// current device, which is enqueued on the stream; it allocates nothing and is safe in a CUDA graph. There an lse of
+/// +inf or NaN makes its row NaN. In the host's memory, pinned or not, all is done at the return, and such an lse is
+/// invalid. Errors: invalid (a tensor that does not fit, lies elsewhere), unsupported (more parts), device.
+FALCHION_API Status merge(const Tensor* o_parts, const Tensor* lse_parts, std::size_t parts, const Tensor& o,
+                          const Tensor& lse, Stream stream = nullptr) noexcept;
+/// The merge of two. It is commutative to the bit.
 FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b,
-                          const Tensor& o, const Tensor& lse) noexcept;
+                          const Tensor& o, const Tensor& lse, Stream stream = nullptr) noexcept;
 
 /// Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp: cu_seqlens that are not
 /// sorted, do not start at 0, do not end at the total, or have a sequence longer than s_q or s_k; used lengths below 0

@@ -1,11 +1,13 @@
 // src/api/c_api.cpp: the C shim of attention and of plans. Structs are copied over defaults by their size, enums
 // checked, exceptions stopped (c_convert.hpp).
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 
 #include "api/c_convert.hpp"
+#include "args/gpu_merge_args.hpp"
 
 namespace falchion {
 namespace {
@@ -142,6 +144,27 @@ fal_status fal_attention_run(const fal_operands* operands, const fal_attention* 
 }
 
 void fal_release_workspaces(void) { release_workspaces(); }
+
+fal_status fal_merge_parts(const fal_tensor* o_parts, const fal_tensor* lse_parts, size_t parts, const fal_tensor* o,
+                           const fal_tensor* lse, void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    std::array<Tensor, gpu::kMaxMergeParts> os, lses;
+    const auto tensors = [&](const char* name, const fal_tensor* from, std::array<Tensor, gpu::kMaxMergeParts>* to) {
+      if (from == nullptr || parts > to->size()) return;
+      for (std::size_t i = 0; i < parts; ++i) (*to)[i] = to_tensor(text(name, "[", i, "]").c_str(), from[i], &check);
+    };
+    tensors("o_parts", o_parts, &os);
+    tensors("lse_parts", lse_parts, &lses);
+    const auto output = [&check](const char* name, const fal_tensor* x) {
+      return check.require(x != nullptr, name, " is null") ? to_tensor(name, *x, &check) : Tensor{};
+    };
+    const Tensor out = output("o", o), out_lse = output("lse", lse);
+    if (!check.ok()) return check.take();
+    return merge(o_parts == nullptr ? nullptr : os.data(), lse_parts == nullptr ? nullptr : lses.data(), parts, out,
+                 out_lse, stream);
+  });
+}
 
 fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b, const fal_tensor* lse_b,
                      const fal_tensor* o, const fal_tensor* lse) {

@@ -1,4 +1,5 @@
 // src/runtime/runtime_none.cpp: runtime.hpp for a build without GPU variants.
+#include "args/gpu_merge_args.hpp"
 #include "runtime/runtime.hpp"
 
 namespace falchion::cuda {
@@ -42,3 +43,9 @@ Status Timer::stop(Stream) { return none(); }
 Status Timer::seconds(double*) { return none(); }
 
 }  // namespace falchion::cuda
+
+namespace falchion::gpu {
+
+int launch_merge(const MergeArgs&, void*) { return -1; }  // merge() has refused
+
+}  // namespace falchion::gpu

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "args/gpu_merge_args.hpp"
+
 namespace falchion::testing {
 
 struct FakeRuntime {
@@ -17,8 +19,11 @@ struct FakeRuntime {
   void* entry_point = nullptr;  // The function that the driver gives out, or null where it has none of that name.
   // The driver's function, with which cudaSetDevice makes the device's own context current.
   int (*set_context)(void* context) = nullptr;
-  int primary[4] = {};  // The addresses of these stand for the devices' own contexts.
-  int starts = 0;       // How many calls started CUDA or made a context.
+  int primary[4] = {};           // The addresses of these stand for the devices' own contexts.
+  int starts = 0;                // How many calls started CUDA or made a context.
+  int merges = 0;                // How often merge() launched its kernel,
+  gpu::MergeArgs merge;          // with what the last time,
+  void* merge_stream = nullptr;  // and where.
 };
 FakeRuntime& fake_runtime();
 

@@ -148,6 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     is_ok(fal_attention_run(p.operands.get(), p.attention.get(), target.get(), nullptr));
     is_ok(fal_validate_lengths(p.attention.get(), p.operands.get()));
     is_ok(fal_merge(&x.o, &x.lse, &x.v, &x.row_max, &x.q, &x.lse));
+    is_ok(fal_merge_parts(&x.o, &x.lse, 1, &x.q, &x.lse, nullptr));
   }
   return 0;
 }

@@ -279,6 +279,14 @@ extern "C" {
         stream: *mut c_void,
     ) -> fal_status;
     pub fn fal_release_workspaces();
+    pub fn fal_merge_parts(
+        o_parts: *const fal_tensor,
+        lse_parts: *const fal_tensor,
+        parts: usize,
+        o: *const fal_tensor,
+        lse: *const fal_tensor,
+        stream: *mut c_void,
+    ) -> fal_status;
     pub fn fal_merge(
         o_a: *const fal_tensor,
         lse_a: *const fal_tensor,
