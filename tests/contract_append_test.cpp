@@ -121,23 +121,27 @@ TEST(Append, PackedQueriesBringTheirKeys) {
   }
 }
 
-/// Sequence 1 has fewer keys than rows, 2 has `used` keys, 4 has lost pages, among them that of new keys. Slots hold
-/// numbers where no key was.
+/// Sequence 1 has fewer keys than rows, 2 has `used` keys, 4 has lost pages, among them that of its last key. Some rows
+/// are past used_q. Slots and rows hold numbers where there is no key.
 Instance with_lost_rows(std::int64_t s_q, std::int32_t used, DType dtype) {
-  Instance x = with_new_keys(cached(make_instance(rows(s_q).causal(), dtype, 5), {16, 3}));
+  const Case row = rows(s_q).causal().used_q({4, 4, 3, 0, 2, 1});
+  Instance x = with_new_keys(cached(make_instance(row, dtype, 5), {16, 3}));
   x.used_k[2] = used;
   *entry(&x, 4, 4) = -1;
   *entry(&x, 4, 1) = INT32_MAX;
-  for (HostTensor* tensor : {&x.k, &x.v, &x.k_new, &x.v_new})
+  float next = 0;
+  for (HostTensor* tensor : {&x.k, &x.v, &x.k_new, &x.v_new}) {
+    next += 0.25F;
     tensor->for_each([&](auto b, auto s, auto h, auto d) {
-      if (is_nan(tensor->get(b, s, h, d))) tensor->set(b, s, h, d, 0.125F * static_cast<float>(s % 7));
+      if (is_nan(tensor->get(b, s, h, d))) tensor->set(b, s, h, d, next);
     });
+  }
   return x;
 }
 
 TEST(Append, ARowWithoutASlotIsNotWritten) {
   for (const std::int64_t s_q : {4, 40}) {
-    for (const std::int32_t used : {9 * 16 + 2, INT32_MIN, -1, INT32_MAX}) {
+    for (const std::int32_t used : {static_cast<std::int32_t>(kCapacity) + 1, INT32_MIN, -1, INT32_MAX}) {
       SCOPED_TRACE(text("used_k ", used));
       OfEachType<Reference> references([&](DType dtype) { return Reference(with_lost_rows(s_q, used, dtype)); });
       on_every_path([&](const Path& path, DType dtype) {
