@@ -18,9 +18,11 @@ constexpr const char* kSizes = "--b 3 --s-q 1 --s-k 80 --h-q 4 --h-k 2 --d 16";
 TEST_F(CommandLines, BenchHasASectionOfDecode) {
   const CommandResult x = run(std::string("bench --decode --dtype f32 --runs 1 --warm --json ") + kSizes);
   ASSERT_EQ(x.code, 0) << x.error;
-  EXPECT_EQ(count(x.out, "\"run_type\""), 9U) << x.out;
-  for (const char* features : {"cache", "cache_page-size_256", "cache_page-size_64", "cache_page-size_16",
-                               "cache_page-size_1", "cache_ragged_80", "cache_page-size_16_ragged_80"})
+  EXPECT_EQ(count(x.out, "\"run_type\""), 11U) << x.out;
+  for (const char* features :
+       {"cache", "cache_page-size_256", "cache_page-size_64", "cache_page-size_16", "cache_page-size_1",
+        "cache_page-size_16_append", "cache_page-size_16_append_rotary-dim_16", "cache_ragged_80",
+        "cache_page-size_16_ragged_80"})
     EXPECT_EQ(count(x.out, std::string("/") + features + "/threads"), 2U) << features << "\n" << x.out;
   EXPECT_EQ(count(x.out, "/s:4_80/d:16_16/causal_cache_page-size_16/"), 2U) << x.out;
   EXPECT_EQ(count(x.out, "/s:16_80/d:16_16/causal_cache_page-size_16/"), 2U) << x.out;

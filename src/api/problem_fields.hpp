@@ -73,6 +73,8 @@ void beside(Any& p, std::string_view key, const F& f) {
     f("page_count", p.page_count);
     f("page_columns", p.page_columns);
     f("page_starts", p.page_starts);
+  } else if (key == "rotary_dim") {
+    f("positions", p.positions);
   }
 }
 

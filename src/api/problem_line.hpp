@@ -116,6 +116,7 @@ struct Problem {
   std::vector<std::string> pages;
   std::int64_t page_count = -1, page_columns = -1;
   Lengths page_starts;
+  std::int64_t positions = 1;          // of the rotary table
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
   bool rng_in_memory = false;          // whether half of each is added from memory

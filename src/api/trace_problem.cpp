@@ -103,6 +103,7 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
     p->page_columns = x.page_table.shape[1];
     lengths.starts(x.page_starts, &p->page_starts);
   }
+  if (a.rotary_dim > 0) p->positions = x.rotary.shape[1];
   p->seed = x.rng.seed;
   p->offset = x.rng.offset;
   if (a.dropout > 0) p->origin = x.rng.origin;

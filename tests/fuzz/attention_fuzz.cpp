@@ -6,6 +6,8 @@
 namespace falchion::fuzz {
 namespace {
 
+constexpr std::uint32_t kFirstAttention = 144, kFirstOperands = 880;  // those of the first version
+
 struct Problem {
   Roomy<fal_attention> attention;
   Roomy<fal_operands> operands;
@@ -43,6 +45,56 @@ void make_problem(Input* in, fal_attention* a) {
   a->row_max = (flags & 128) != 0;
   a->probabilities = in->below(4) == 3;
   a->first_k = in->below(4) == 3;
+}
+
+/// A KV cache and what goes with it. It comes behind all other bytes of the input, so that older seeds keep their
+/// problems.
+void make_cache(Input* in, fal_attention* a) {
+  const std::uint8_t flags = in->byte();
+  if ((flags & 1) == 0) return;
+  a->cache = 1;
+  a->used_k = (flags & 2) == 0 || a->used_k != 0;
+  a->append = (flags & 12) == 12;
+  a->sinks = (flags & 48) == 48;
+  if ((flags & 64) != 0) a->page_size = in->flag() ? 1 + in->below(20) : in->number();
+  if ((flags & 128) != 0) a->rotary_dim = in->flag() ? 2 * in->below(10) : in->number();
+  a->rotary_pairs = in->below(4) == 3;
+  if (in->flag()) a->split_keys = in->flag() ? 64 * in->below(4) : in->number();
+}
+
+/// The tensors of a cache: pages in place of rows, their table, new keys, the numbers that turn them.
+void make_cache_operands(Input* in, Problem* p) {
+  const fal_attention a = *p->attention.get();
+  fal_operands* x = p->operands.get();
+  if (a.cache == 0) return;
+  const std::int64_t pages = in->below(12), size = a.page_size;
+  const std::int64_t sequences = a.b < 0 || a.b > INT32_MAX ? 1 : a.b;  // more are refused before a length is read
+  if (x->used_k == nullptr) x->used_k = p->memory.lengths(in, std::max(sequences, x->q.shape[0]), false);
+  if (size > 0) {
+    x->k = tensor(in, a.dtype, pages, size, a.h_k, a.d_qk);
+    x->v = tensor(in, a.dtype, pages, size, a.h_k, a.d_v);
+    const std::int64_t columns = size <= a.s_k ? a.s_k / size + in->below(2) : 1;
+    x->page_table = in->flag() ? tensor(in, FAL_I32, a.b, columns, 1, 1) : tensor(in, FAL_I32, 1, in->below(30), 1, 1);
+    if (x->page_table.shape[0] == 1) x->page_starts = p->memory.lengths(in, sequences + 1, true);
+  } else {
+    x->k = tensor(in, a.dtype, a.b, a.s_k, a.h_k, a.d_qk);
+    x->v = tensor(in, a.dtype, a.b, a.s_k, a.h_k, a.d_v);
+  }
+  if (a.append != 0) x->k_new = tensor(in, a.dtype, x->q.shape[0], x->q.shape[1], a.h_k, a.d_qk);
+  if (a.append != 0) x->v_new = tensor(in, a.dtype, x->q.shape[0], x->q.shape[1], a.h_k, a.d_v);
+  if (a.rotary_dim > 0) x->rotary = tensor(in, FAL_F32, 1, in->below(40), 2, a.rotary_dim / 2);
+  if (a.sinks != 0) x->sinks = tensor(in, FAL_F32, in->flag() ? 1 : a.b, 1, a.h_q, 1);
+  for (fal_tensor* t : {&x->k, &x->v, &x->page_table, &x->k_new, &x->v_new, &x->rotary, &x->sinks})
+    p->placed = p->memory.place(in, t) && p->placed;
+  p->memory.number_pages(in, x->page_table, pages);
+  if (in->below(8) != 7) x->cu_seqlens_k = nullptr;
+}
+
+/// The struct of a caller that knows fewer fields: what is behind `size` is not read, so any bytes may be there.
+void make_older(Input* in, Problem* p) {
+  const std::uint8_t which = in->byte();
+  if ((which & 1) != 0) p->attention.cut(in, kFirstAttention);
+  if ((which & 2) != 0) p->operands.cut(in, kFirstOperands);
 }
 
 /// The flags of the backward pass, and its tensors.
@@ -130,6 +182,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   make_problem(&in, p.attention.get());
   if (in.below(3) == 2) p.attention.scramble(&in, 0, sizeof(fal_attention));
   make_operands(&in, &p);
+  make_cache(&in, p.attention.get());
+  make_cache_operands(&in, &p);
+  make_older(&in, &p);
   const fal_attention a = *p.attention.get();
   const std::int32_t pass = p.backward != (in.below(16) == 15) ? FAL_BACKWARD : FAL_FORWARD;
   require(fal_explain(p.attention.get(), pass, target.get(), FAL_TEXT)[0] != 0);
@@ -139,7 +194,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(made == (plan != nullptr));
   const fal_operands& x = *p.operands.get();
   const bool can_run = target.is_modest() && p.placed &&
-                       is_small({x.q.shape[0], x.q.shape[1], x.q.shape[2], x.k.shape[1], x.q.shape[3]});
+                       is_small({x.q.shape[0], x.q.shape[1], x.q.shape[2], x.k.shape[1], x.q.shape[3],
+                                 std::max<std::int64_t>(x.page_table.shape[1], 1)});
   const bool small = can_run && is_small({a.b, a.h_q, a.s_q, a.s_k, std::max(a.d_qk, a.d_v)});
   if (made && small) run_plan(&p, plan);
   fal_plan_free(plan);

@@ -81,6 +81,11 @@ class Roomy {
       bytes[begin + (high * 256 + low) % (end - begin)] = in->byte();
     }
   }
+  /// Says that the struct has only its first `size` bytes, and changes bytes behind them.
+  void cut(Input* in, std::uint32_t size) {
+    get()->size = size;
+    scramble(in, size, sizeof(T));
+  }
 
  private:
   struct Block {
@@ -125,6 +130,17 @@ class Memory {
       if (!any && sums) sum += static_cast<std::int32_t>(in->below(8));
     }
     return out;
+  }
+  /// Fills a table with pages, of `count`, and with numbers that are none. The table was placed.
+  static void number_pages(Input* in, const fal_tensor& table, std::int64_t count) {
+    if (table.data == nullptr || table.dtype != FAL_I32) return;
+    for (std::int64_t i = 0; i < table.shape[0]; ++i)
+      for (std::int64_t j = 0; j < table.shape[1]; ++j) {
+        const std::int32_t page =
+            static_cast<std::int32_t>(in->below(8) == 7 || count == 0 ? in->number() : in->byte() % count);
+        std::memcpy(static_cast<std::int32_t*>(table.data) + i * table.stride[0] + j * table.stride[1], &page,
+                    sizeof page);
+      }
   }
   /// Makes a seed and an offset.
   const std::uint64_t* rng(Input* in) {

@@ -185,25 +185,39 @@ BenchProblem attention_problem(const BenchOptions& options, Op op, const Attenti
 }
 
 /// Each of these sizes as a KV cache: in rows and in pages; ragged lengths, whose mean is s_k and whose sum is that of
-/// equal ones; more queries, as drafts have them.
+/// equal ones; more queries, as drafts have them; and with new keys that are appended, as they are and rotated.
 void add_decode(const BenchOptions& options, const std::vector<Attention>& all, std::vector<BenchProblem>* out) {
+  struct Step {
+    std::int64_t page_size, s_q = 1;
+    bool ragged = false, append = false, rotary = false;
+  };
+  constexpr Step kSteps[] = {{0},
+                             {256},
+                             {64},
+                             {16},
+                             {1},
+                             {0, 1, true},
+                             {16, 1, true},
+                             {16, 4},
+                             {16, 16},
+                             {16, 1, false, true},
+                             {16, 1, false, true, true}};
   for (const Attention& sizes : all) {
-    const auto add = [&](std::int64_t page_size, std::int64_t s_q, bool ragged) {
+    for (const Step& step : kSteps) {
+      if ((step.s_q > 1 && sizes.s_q > 1) || (step.ragged && sizes.b == 1)) continue;
       BenchOptions with = options;
-      with.cache.fields.cache = true;
-      with.cache.fields.page_size = page_size;
+      Attention& cache = with.cache.fields;
+      cache.cache = true;
+      cache.page_size = step.page_size;
+      cache.append = cache.append || step.append;
+      if (step.rotary) cache.rotary_dim = sizes.d_qk / 2 * 2;
       Attention a = sizes;
-      a.s_q = s_q;
-      if (s_q > 1) a.band = Band::causal(Align::bottom_right);
-      if (ragged) a.s_k *= 4;
+      a.s_q *= step.s_q;
+      if (a.s_q > 1) a.band = Band::causal(Align::bottom_right);
+      if (step.ragged) a.s_k *= 4;
       out->push_back(attention_problem(with, Op::attention, a));
-      if (ragged) out->back().ragged = sizes.s_k;
-    };
-    for (const std::int64_t page_size : {0, 256, 64, 16, 1}) add(page_size, sizes.s_q, false);
-    if (sizes.b > 1)
-      for (const std::int64_t page_size : {0, 16}) add(page_size, sizes.s_q, true);
-    if (sizes.s_q == 1)
-      for (const std::int64_t s_q : {4, 16}) add(16, s_q, false);
+      if (step.ragged) out->back().ragged = sizes.s_k;
+    }
   }
 }
 
@@ -270,7 +284,7 @@ void BenchOptions::add_to(Command& command) {
   features.add_to(command);
   cache.add_to(command);
   command.flag("--decode", &decode,
-               "A KV cache of each size in rows and pages, with ragged lengths, with 4 and 16 queries");
+               "A KV cache of each size in rows and pages, with ragged lengths, more queries, new keys");
   command.flag("--lse", &lse, "With the log-sum-exp as an output");
   backward.add_to(command);
   linear.add_to(command);

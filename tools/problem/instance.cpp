@@ -112,10 +112,12 @@ Instance make_cache_instance(const Attention& a, const Lengths& used, std::uint6
     extents.k.shape[0] = table.count;
     extents.page_table = x.page_table.view;
   }
+  extents.rotary.shape[1] = a.s_k;
   std::uint64_t stream = seed;
   each_operand(a, Pass::forward, x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
-    if (wanted && of.forward == OperandField::reads && of.has_rows())
-      tensor = make_random(a.dtype, shape_of(a, extents, of), stream++, layout);
+    if (!wanted || of.forward != OperandField::reads) return;
+    if (of.has_rows()) tensor = make_random(a.dtype, shape_of(a, extents, of), stream++, layout);
+    if (of.shape == OperandField::rotary) tensor = make_random(DType::f32, shape_of(a, extents, of), stream++);
   });
   add_features(&x, seed);
   x.used_k.assign(used.begin(), used.end());

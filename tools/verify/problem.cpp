@@ -102,8 +102,8 @@ std::string command_of(const Problem& problem) {
 
 void tidy(Problem* p) {
   if (!p->packed() || p->b() == 0) p->spare = 0;  // packed rows with b = 0 are refused: b then counts as unset
-  std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
   storm_kind(*p).tidy(p);
+  std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
 }
 
 }  // namespace falchion::tools::storm

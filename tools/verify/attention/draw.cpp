@@ -176,6 +176,16 @@ void draw_pages(Dice* dice, Problem* p) {
   maybe(0.1, "few");
 }
 
+/// New keys and their rotary embedding, whose table may be too short.
+void draw_new_keys(Dice* dice, Problem* p) {
+  Attention& a = p->attention;
+  a.append = dice->chance(0.3);
+  if (a.d_qk < 2 || !dice->chance(0.3)) return;
+  a.rotary_dim = dice->chance(0.5) ? a.d_qk / 2 * 2 : 2 * dice->between(1, a.d_qk / 2);
+  a.rotary_pairs = dice->chance(0.4);
+  p->positions = dice->chance(0.8) ? a.s_k + 1 : dice->between(1, a.s_k + 1);
+}
+
 void draw_sizes(Dice* dice, Problem* p) {
   Attention& a = p->attention;
   const Traffic traffic = a.cache ? draw_cache_traffic(dice) : draw_traffic(dice);
@@ -213,6 +223,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   draw_used(dice, a.s_k, &p->used_k);
   draw_used(dice, a.s_q, &p->used_q);
   if (a.cache) draw_pages(dice, p);
+  if (a.cache) draw_new_keys(dice, p);
   if (a.cache && !a.packed && dice->chance(0.2)) a.split_keys = dice->pick<std::int64_t>({64, 64, 128, 512, 1024});
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
@@ -240,6 +251,9 @@ void draw_storages(Dice* dice, Problem* p) {
   }
   p->storage["alibi"] = draw_storage(dice, false, true);
   if (p->attention.page_size > 0) p->storage["page_table"] = draw_storage(dice, false, false);
+  if (p->attention.append)
+    for (const char* operand : {"k_new", "v_new"}) p->storage[operand] = draw_storage(dice, true, true);
+  if (p->attention.rotary_dim > 0) p->storage["rotary"] = draw_storage(dice, false, true);
   if (dice->chance(0.4))
     for (auto& [operand, storage] : p->storage) storage = {};
 }

@@ -25,8 +25,9 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
 /// Of a cache with pages.
 PageTable table_of(const Problem& p) {
   if (p.attention.page_size == 0) return {};
-  return make_page_table(p.attention, p.used_k, p.first_k, PageOrder::of(p.pages), random_bits(p.data.seed, 12),
-                         {p.page_count, p.page_columns, p.page_starts});
+  // New keys are written wherever they belong, before the first key in use too.
+  return make_page_table(p.attention, p.used_k, p.attention.append ? Lengths{} : p.first_k, PageOrder::of(p.pages),
+                         random_bits(p.data.seed, 12), {p.page_count, p.page_columns, p.page_starts});
 }
 
 }  // namespace
@@ -62,6 +63,7 @@ void AttentionInputs::lay_out(Image* image) {
   rows.q.shape[1] = q_.rows;
   rows.k.shape = {k_.batch, k_.rows, 0, 0};
   rows.page_table.shape[1] = table_.columns;
+  rows.rotary.shape[1] = p_.positions;
   if (!table_.starts.empty()) rows.page_starts = table_.starts.data();
   each_input(*this, [&](const OperandField& of, Input& input) {
     Contents::Shape shape = shape_of(a_, rows, of);
@@ -106,6 +108,15 @@ void AttentionInputs::fill_scores() {
   }
 }
 
+/// Cosine and sine of some angle, which are the same numbers on every machine.
+void AttentionInputs::fill_rotary() {
+  in_.rotary.data.change([&](auto, auto position, auto sine, auto pair, float) {
+    const std::uint64_t random = random_bits(stream(15), static_cast<std::uint64_t>(position * 128 + pair));
+    const float t = static_cast<float>(random % 4096) / 2048 - 1, square = t * t;
+    return sine == 0 ? (1 - square) / (1 + square) : 2 * t / (1 + square);
+  });
+}
+
 void AttentionInputs::fill_bias() {
   in_.bias.data.fill_normal(stream(4), 1);
   const std::string& kind = p_.data.bias;
@@ -141,13 +152,26 @@ void AttentionInputs::plant() {
   }
 }
 
+std::int64_t AttentionInputs::queries_of(std::int64_t b) const {
+  const auto at = static_cast<std::size_t>(b);
+  const std::int64_t capacity = a_.packed ? p_.lengths_q[at] : a_.s_q;
+  return p_.used_q.empty() ? capacity : std::clamp<std::int64_t>(p_.used_q[at], 0, capacity);
+}
+
+/// The keys that are in the cache before the run.
+KeyRange AttentionInputs::keys_of_cache(std::int64_t b) const {
+  KeyRange out = keys_in_use(a_, table_.pages(std::max<std::int64_t>(a_.page_size, 1)), p_.used_k, p_.first_k, b);
+  if (a_.append) out.end = std::min(out.end, p_.used_k[static_cast<std::size_t>(b)] - queries_of(b));
+  return out;
+}
+
 template <class F>
 void AttentionInputs::each_row_in_use(bool of_queries, const F& f) const {
-  if (!of_queries && a_.page_size > 0) {
-    const CachePages pages = table_.pages(a_.page_size);
+  if (!of_queries && a_.cache) {
+    const CachePages pages = a_.page_size > 0 ? table_.pages(a_.page_size) : CachePages{};
     for (std::int64_t b = 0; b < a_.b; ++b) {
-      const KeyRange keys = keys_in_use(a_, pages, p_.used_k, p_.first_k, b);
-      const KeyRows rows = KeyRows::of(pages, b, 0, 0);
+      const KeyRange keys = keys_of_cache(b);
+      const KeyRows rows = KeyRows::of(pages, b, b, 0);
       for (std::int64_t j = keys.begin; j < keys.end; ++j)
         if (const KeyPlace at = rows.at(j); at.exists()) f(at.batch, at.row);
     }
@@ -180,12 +204,17 @@ void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries
 
 void AttentionInputs::fill() {
   fill_scores();
+  in_.k_new.data.fill_normal(stream(13), p_.data.k);
+  in_.v_new.data.fill_normal(stream(14), p_.data.v);
+  fill_rotary();
   if (a_.bias) fill_bias();
   if (a_.mask) fill_mask();
   plant();
   spoil(&in_.q.data, p_.storage_of("q"), true);
   spoil(&in_.k.data, p_.storage_of("k"), false);
   spoil(&in_.v.data, p_.storage_of("v"), false);
+  spoil(&in_.k_new.data, p_.storage_of("k_new"), true);
+  spoil(&in_.v_new.data, p_.storage_of("v_new"), true);
   each_input(*this, [&](const OperandField& of, Input& input) {
     if (of.shape == OperandField::head_numbers) fill_head_numbers(&input.data, of.name == std::string_view("alibi"));
   });
@@ -240,10 +269,13 @@ Operands AttentionInputs::operands(const std::byte* base) const {
   return x;
 }
 
+/// The judge rounds new keys to the type of the cache, so that stays as it is.
+bool AttentionInputs::is_written(std::string_view name) const { return a_.append && (name == "k" || name == "v"); }
+
 Operands AttentionInputs::reference_operands(const std::byte* base) const {
   Operands x = operands(base);
 #define FALCHION_OPERAND(name, ...) \
-  if (!in_.name.data.empty() && x.name.dtype != DType::boolean) x.name = in_.name.data.view();
+  if (!in_.name.data.empty() && x.name.dtype != DType::boolean && !is_written(#name)) x.name = in_.name.data.view();
 #include "base/fields.def"
   return x;
 }

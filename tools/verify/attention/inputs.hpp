@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/fields.hpp"
@@ -74,11 +75,15 @@ class AttentionInputs {
   unsigned ones_of(const OperandField& of) const;
 
   Extents extents_of_k() const;
+  std::int64_t queries_of(std::int64_t b) const;
+  KeyRange keys_of_cache(std::int64_t b) const;
+  bool is_written(std::string_view name) const;
   /// f(entry of the batch, row) for each row that belongs to a sequence.
   template <class F>
   void each_row_in_use(bool of_queries, const F& f) const;
   void write_table(std::byte* base) const;
   void fill_scores();
+  void fill_rotary();
   void fill_bias();
   void fill_mask();
   void fill_head_numbers(Contents* data, bool any_sign) const;

@@ -26,6 +26,7 @@ constexpr std::string_view kMaskData[] = {"quarter", "rows", "all", "none"};
 
 bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
   const Attention& a = p.attention;
+  if (a.packed && a.rotary_dim > 0 && sum(p.lengths_q) + p.spare > a.b * a.s_q) return true;  // q has turned there
   return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
 }
 
@@ -36,12 +37,23 @@ bool is_refused_with_cache(const Field& field) {
   return of_scores || (field.kind == FieldKind::output && field.key != "lse") || field.key == "dropout";
 }
 
-/// Of the fields of a cache.
-bool is_drawn(std::string_view key) { return key == "cache" || key == "page_size" || key == "split_keys"; }
-
 void tidy_cache(Problem* p) {
   Attention& a = p->attention;
-  if (!a.cache) a.page_size = 0;
+  if (!a.cache) {
+    a.page_size = a.rotary_dim = 0;
+    a.append = false;
+  }
+  a.rotary_dim = std::min(a.rotary_dim, a.d_qk) / 2 * 2;
+  if (a.rotary_dim == 0) a.rotary_pairs = false;
+  if (a.rotary_dim == 0) p->positions = 1;
+  if (a.append) {  // two sequences must not write to one slot
+    std::erase_if(p->pages, [](const std::string& word) { return word == "shared" || word == "wrong_starts"; });
+    p->page_count = -1;
+    p->page_starts.clear();
+    for (const char* written : {"k", "v"})
+      if (const auto found = p->storage.find(written); found != p->storage.end())
+        found->second.zero = found->second.flip = 0;
+  }
   if (a.packed) a.split_keys = 0;
   if (a.page_size == 0) {
     const Problem none;
@@ -60,6 +72,9 @@ void require_cache(const Problem& p) {
   const Attention& a = p.attention;
   require_between("page_size", a.page_size, 0, a.cache ? kInt32 : 0);
   require_between("split_keys", a.split_keys, 0, kInt32);
+  require_between("rotary_dim", a.rotary_dim, 0, a.d_qk);
+  require_between("positions", p.positions, 1, kInt32);
+  require_elements("rotary", {p.positions, std::max<std::int64_t>(a.rotary_dim, 1)});
   for (const std::string& word : p.pages) require_word("pages", word, kPageWords);
   require_between("layout_page_table: zero", p.storage_of("page_table").zero, 0, 0);
   const std::int64_t most = a.page_size > 0 ? kInt32 : -1;
@@ -110,10 +125,6 @@ void require_attention(const Problem& p) {
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"b", a.b}, {"s_q", a.s_q}, {"s_k", a.s_k}, {"h_q", a.h_q}, {"h_k", a.h_k}, {"d_qk", a.d_qk}, {"d_v", a.d_v}};
   for (const auto& [key, size] : sizes) require_between(key, size, 0, kInt32);
-    // Storms do not draw these yet.
-#define FALCHION_CACHE_FIELD(kind, key, member, ...) \
-  if (!is_drawn(#key)) require_between(#key, static_cast<std::int64_t>(a.member), 0, 0);
-#include "base/fields.def"
   require_list("lengths_q", p.lengths_q, a.packed, a.b, 0);
   require_list("lengths_k", p.lengths_k, a.packed && !a.cache, a.b, 0);
   // Any value is allowed, because kernels clamp the lengths in use.

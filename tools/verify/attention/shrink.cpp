@@ -15,6 +15,11 @@ void simplify_cache(const Problem& from, Steps* steps) {
     p.attention.cache = false;
     if (p.attention.packed) p.lengths_k.assign(p.lengths_q.size(), p.attention.s_k);
   });
+  offer(from, steps, [](Problem& p) { p.attention.append = false; });
+  offer(from, steps, [](Problem& p) { p.attention.rotary_dim = 0; });
+  offer(from, steps, [](Problem& p) { p.attention.rotary_pairs = false; });
+  smaller(from, steps, 2, [](Problem& p) -> std::int64_t& { return p.attention.rotary_dim; });
+  smaller(from, steps, 1, [](Problem& p) -> std::int64_t& { return p.positions; });
   offer(from, steps, [](Problem& p) { p.attention.page_size = 0; });
   for (std::size_t i = 0; i < from.pages.size(); ++i)
     offer(from, steps, [&](Problem& p) { p.pages.erase(p.pages.begin() + static_cast<std::ptrdiff_t>(i)); });

@@ -2,6 +2,7 @@
 #include "verify/subject.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
+#include "problem/tensors.hpp"
 #include "verify/attention/inputs.hpp"
 
 namespace falchion::tools::storm {
@@ -34,6 +35,7 @@ class AttentionSubject : public Subject {
   std::string judge(std::byte* copy, bool tensor_cores) override;
 
  private:
+  std::string judge_cache(std::byte* copy) const;
   void attach_outputs(const std::byte* base, Operands* x) const {
     x->o = outputs_[0].on(base);
     x->lse = outputs_[1].on(base);
@@ -48,13 +50,23 @@ class AttentionSubject : public Subject {
   std::unique_ptr<falchion::judge::AttentionReference> reference_;
 };
 
+/// What the run wrote into the cache, which is then restored.
+std::string AttentionSubject::judge_cache(std::byte* copy) const {
+  const Image::Place &k = *image_.find("k"), &v = *image_.find("v");
+  std::string why = reference_->check_cache(k.on(copy), v.on(copy));
+  for (const Image::Place* place : {&k, &v})
+    for_each_index(place->view.shape,
+                   [&](auto i, auto j, auto h, auto d) { image_.restore(copy, *place, i, j, h, d); });
+  return why;
+}
+
 std::string AttentionSubject::judge(std::byte* copy, bool tensor_cores) {
   if (!reference_) {
     Operands x = inputs_.reference_operands(image_.data());
     attach_outputs(image_.data(), &x);
     reference_ = std::make_unique<falchion::judge::AttentionReference>(a_, x);
   }
-  std::string why;
+  std::string why = a_.append ? judge_cache(copy) : "";
   for (std::size_t n = 0; n < 4; ++n) {
     const auto which = static_cast<AttentionOutput>(n);
     const Image::Place& place = outputs_[n];
