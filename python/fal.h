@@ -152,7 +152,8 @@ enum {
   GRADIENTS
 };
 
-enum { MOST_ARRAYS = 32 };
+enum { MOST_PARTS = 32 }; /* of merge */
+enum { MOST_ARRAYS = 2 * MOST_PARTS + 2 };
 enum { ATTENTION, LINEAR, GEMM, NORM };
 /* A problem and its operands, of whichever kind. Each struct begins with its size. */
 typedef union problem {
@@ -221,6 +222,7 @@ int view_lse(const call* call, const array* from, fal_tensor* out);
 int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
 int follow_stream(call* call, const array* array); /* the run goes to the stream that its arrays are written on */
 int read_stream(call* call, PyObject* stream);     /* before anything is allocated on a GPU */
+int enter_device(call* call);                      /* then; for calls without a plan, which knows its device */
 void leave_stream(call* call);
 
 /* --- call/options.c, options_arrays.c --- */

@@ -134,3 +134,13 @@ int read_stream(call* call, PyObject* stream) {
   if (is_cupy) return enter(call, as_theirs(call, stream, "ptr"));
   return !call->leader->from.has_new_empty || enter_torch_stream(call, stream);
 }
+
+/* What has no plan runs on the current device: that of the arrays, for the length of the call. */
+int enter_device(call* call) {
+  PyObject *make, *device;
+  if (!call->leader->on_gpu || call->entered[0] != NULL || !call->leader->from.has_new_empty) return 1;
+  make = look_up(call->leader->from.name, "cuda.device");
+  device = make != NULL ? PyObject_CallFunction(make, "i", (int)call->leader->device) : NULL;
+  Py_XDECREF(make);
+  return enter(call, device);
+}

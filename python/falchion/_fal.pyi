@@ -1,5 +1,6 @@
 """Exact attention on arrays of any library: the C functions behind `import falchion`."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from typing_extensions import disjoint_base
@@ -633,6 +634,31 @@ def rms_norm(
     out: AnyArray | None = None,
     residual_out: AnyArray | None = None,
 ) -> Any: ...
+@overload
+def merge(
+    o_a: Sequence[Array],
+    lse_a: Sequence[AnyArray],
+    o_b: None = None,
+    lse_b: None = None,
+    *,
+    layout: Layout = "bshd",
+    stream: Any = None,
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> tuple[Array, AnyArray]:
+    """Partial results over disjoint sets of keys as one: (O, LSE). Two of them, or 1 to 32 in lists:
+    merge([o, ...], [lse, ...]).
+
+    Shapes: each o (b, s_q, h_q, d_v), each lse (b, h_q, s_q) float32. Types: float32, float16 or bfloat16, each o its own.
+
+    An empty part (an LSE of -inf) adds nothing. out and lse may be arrays that are merged. What is made has the type of
+    the first part.
+
+    On a GPU it is one kernel, and an LSE of +inf or NaN makes its row NaN; on the host such an LSE is Invalid.
+    stream and what is raised: as in attention.
+    """
+
+@overload
 def merge(
     o_a: Array,
     lse_a: AnyArray,
@@ -640,16 +666,10 @@ def merge(
     lse_b: AnyArray,
     *,
     layout: Layout = "bshd",
+    stream: Any = None,
     out: Array | None = None,
     lse: AnyArray | None = None,
-) -> tuple[Array, AnyArray]:
-    """Two partial results over disjoint sets of keys as one: (O, LSE). In the host's memory.
-
-    Shapes: each o (b, s_q, h_q, d_v), each lse (b, h_q, s_q) float32. out and lse may be arrays that are merged.
-
-    Raises what attention raises; an LSE of +inf or NaN is Invalid.
-    """
-
+) -> tuple[Array, AnyArray]: ...
 def validate_lengths(
     q: Array,
     k: Array,
