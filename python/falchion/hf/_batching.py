@@ -2,7 +2,8 @@
 
 It hands the attention either packed sequences, which it has gathered itself, or in a step of one token
 each the pages and their table. It asks for an attention whose name has "flash" in it, looks the functions
-of that one up in a place where nobody can register any, and takes pages where the name has a version."""
+of that one up in a place where nobody can register any, and takes pages where the name has a version.
+Before 5.23 it has an attention of its own around these functions, by the name with "paged|" in front."""
 
 # mypy: allow-untyped-calls
 from __future__ import annotations
@@ -11,10 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers import modeling_flash_attention_utils as flash_utils
+from transformers.integrations.flash_paged import paged_attention_forward
 
 import falchion.flash_attn as fa
 import falchion.torch as ft
+
+from ._mask import mask
 
 _names: set[str] = set()
 
@@ -31,7 +36,9 @@ def serve_batches(name: str) -> None:
             return *own, flash_utils._pad_input, flash_utils._unpad_input
 
         flash_utils._lazy_imports = functions
-    _names.add(name)
+    _names.update((name, f"paged|{name}"))
+    AttentionInterface.register(f"paged|{name}", paged_attention_forward)
+    AttentionMaskInterface.register(f"paged|{name}", mask)
 
 
 def paged(
