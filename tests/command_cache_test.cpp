@@ -1,5 +1,7 @@
 // tests/command_cache_test.cpp: a KV cache in the command: its options, the section --decode of bench, and the floor
 // that explain() tells.
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/command_lines.hpp"
@@ -45,6 +47,31 @@ TEST_F(CommandLines, OptionsOfACacheSayThatThereIsOne) {
   const CommandResult backward = run("bench --op attention-backward --decode");
   EXPECT_EQ(backward.code, 2);
   EXPECT_EQ(count(backward.error, "--decode has no effect here"), 1U) << backward.error;
+}
+
+/// Of 3 sequences with 80 keys in mean in a cache with room for 320, and of a roofline that reads that.
+TEST_F(CommandLines, TheWorkOfACacheIsThatOfItsKeysInUse) {
+  const CommandResult x = run(std::string("bench --decode --dtype f32 --runs 1 --warm --json ") + kSizes);
+  std::map<std::string, double> bytes, flops;
+  const auto report = nlohmann::json::parse(x.out);
+  for (const auto& row : report["benchmarks"]) {
+    const std::string name = row["name"];
+    const double seconds = row["real_time"].get<double>() / 1e3;
+    bytes[name] = row["bytes_per_second"].get<double>() * seconds;
+    flops[name] = row["flops"].get<double>() * seconds;
+  }
+  const auto of = [](const std::map<std::string, double>& all, const std::string& features) {
+    for (const auto& [name, number] : all)
+      if (name.find("/" + features + "/threads") != std::string::npos) return number;
+    return 0.0;
+  };
+  const double q = 2 * 3 * 4 * 16 * 4, keys = 2 * 3 * 80 * 2 * 16 * 4;
+  EXPECT_NEAR(of(bytes, "cache"), q + keys, 1);
+  EXPECT_NEAR(of(bytes, "cache_page-size_16_ragged_80"), q + keys, 0.02 * keys);
+  EXPECT_NEAR(of(flops, "cache_ragged_80"), of(flops, "cache"), 0.02 * of(flops, "cache"));
+  std::ofstream(folder_ / "b.json") << x.out;
+  const CommandResult roofs = run("roofline --device h100 --mode decode --points b.json --format json");
+  EXPECT_EQ(count(roofs.out, "\"name\": \"falchion attention_forward/"), 11U) << roofs.out << roofs.error;
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 
 namespace falchion {
 
-/// The operands have types of their own. x, residual, y and residual_out are (b, s, h, d). So are weight and bias, with a stride of 0 along an axis whose
-/// rows share their numbers. mean and rstd are (b, s, h, 1) f32. Row r has the indices (r / h / s, r / h % s, r % h).
+/// The operands have types of their own. x, residual, y and residual_out are (b, s, h, d). So are weight and bias, with
+/// a stride of 0 along an axis whose rows share their numbers. mean and rstd are (b, s, h, 1) f32. Row r has the
+/// indices (r / h / s, r / h % s, r % h).
 struct NormCall {
   View x, residual, weight, bias, y, residual_out, mean, rstd;   // null: absent
   Number residual_type{}, weight_type{}, bias_type{}, y_type{};  // that of x is the variant's
