@@ -32,6 +32,7 @@ Wanted wanted_of(const Case& row, std::size_t index) {
   if (row.bias_ == Case::Bias::same) wanted.grad_bias = {row.b, 1, row.s_q, row.s_k};
   if (row.bias_ == Case::Bias::f32) wanted.grad_bias = {row.b, row.h_q, row.s_q, row.s_k};
   if (row.options.alibi) wanted.grad_alibi = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
+  if (row.options.sinks) wanted.grad_sinks = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
   return wanted;
 }
 Case case_of(std::size_t index) {

@@ -83,6 +83,7 @@ class Loss {
                    static_cast<double>(all_.grad_o.get(q.batch, q.begin + i, h, d));
       }
     }
+    if (a.sinks) sum += std::exp(value(all_.x.sinks, b, 0, h, 0));
     if (sum == 0.0) return 0;
     const double keep_scale = a.dropout > 0 ? dropout.keep_scale : 1;
     const Complex lse =
@@ -141,6 +142,14 @@ std::vector<Feature> features() {
       {small("bias_broadcast").bias(Bias::broadcast), {.grad_lse = true, .grad_bias = {1, 1, 1, 5}}},
       {small("mask").mask(), {}},
       {small("dropout").dropout(0.4f), {.grad_lse = true}},
+      {small("sinks").sinks(), {.grad_sinks = {1, 1, 4, 1}}},
+      {small("sinks_lse").sinks().causal(Align::at, -2), {.grad_lse = true, .grad_sinks = {1, 1, 4, 1}}},
+      {small("sinks_by_batch").sinks_by_batch().dropout(0.4f).softcap(0.8f),
+       {.grad_lse = true, .grad_sinks = {2, 1, 4, 1}}},
+      {small("sinks_packed").sinks().packed({3, 0, 2}, {2, 1, 4}).causal(),
+       {.grad_lse = true, .grad_sinks = {1, 1, 4, 1}}},
+      {small("sinks_used").sinks_by_batch().used_q({3, 0}).used_k({2, 5}),
+       {.grad_lse = true, .grad_sinks = {2, 1, 4, 1}}},
       {small("used_lengths").used_q({3, 0}).used_k({2, 5}), {.grad_lse = true}},
       {small("used_lengths_bias").used_q({3, 0}).used_k({2, 5}).bias(Bias::f32).alibi(),
        {.grad_bias = {2, 4, 4, 5}, .grad_alibi = {2, 1, 4, 1}}},
@@ -149,8 +158,8 @@ std::vector<Feature> features() {
       {small("packed").packed({3, 0, 2}, {2, 1, 4}).causal(), {.grad_lse = true}},
       {small("gaps").layout(Layout::gaps), {}},
       {small("heads_first").layout(Layout::heads_first), {}},
-      {small("everything").causal().softcap(1.5f).alibi().bias(Bias::f32).mask().dropout(0.2f),
-       {.grad_lse = true, .grad_bias = {2, 4, 4, 5}, .grad_alibi = {1, 1, 4, 1}}},
+      {small("everything").causal().softcap(1.5f).alibi().sinks().bias(Bias::f32).mask().dropout(0.2f),
+       {.grad_lse = true, .grad_bias = {2, 4, 4, 5}, .grad_alibi = {1, 1, 4, 1}, .grad_sinks = {1, 1, 4, 1}}},
   };
   for (Feature& x : all) {
     if (!x.row.lengths_q.empty()) x.row.b = static_cast<std::int64_t>(x.row.lengths_q.size());
@@ -168,12 +177,14 @@ TEST_P(Backward, IsTheDerivative) {
   expect_derivatives("grad_k", all, all.x.k, all.grad_k);
   expect_derivatives("grad_v", all, all.x.v, all.grad_v);
   if (all.x.problem.grad_bias) expect_derivatives("grad_bias", all, all.x.bias, all.grad_bias);
+  if (all.x.problem.grad_sinks) expect_derivatives("grad_sinks", all, all.x.sinks, all.grad_sinks);
   if (all.x.problem.grad_alibi) expect_derivatives("grad_alibi", all, all.x.alibi, all.grad_alibi);
   expect_written("grad_q", all.grad_q, [&](auto b, auto s) { return all.is_row(b, s); });
   expect_written("grad_k", all.grad_k, [&](auto b, auto s) { return all.is_key(b, s); });
   expect_written("grad_v", all.grad_v, [&](auto b, auto s) { return all.is_key(b, s); });
   expect_written("grad_bias", all.grad_bias, [](auto, auto) { return true; });
   expect_written("grad_alibi", all.grad_alibi, [](auto, auto) { return true; });
+  expect_written("grad_sinks", all.grad_sinks, [](auto, auto) { return true; });
 }
 INSTANTIATE_TEST_SUITE_P(Ref, Backward, ::testing::ValuesIn(features()),
                          [](const auto& info) { return std::string(info.param.row.name); });

@@ -278,7 +278,6 @@ TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
   });
 }
 
-// The API has no field for sinks or page tables, so what is tested here is all else that is not offered yet.
 TEST(Contract, NotOfferedYet) {
   Attention a = small_problem();
   a.dtype = DType::e4m3;

@@ -82,6 +82,7 @@ TEST(DeviceCopy, EveryCaseOfTheBackwardPassRunsOnTheMirror) {
       const Wanted wanted{.grad_lse = all,
                           .grad_bias = row.bias_ == Case::Bias::f32 ? Shape{1, row.h_q, 1, row.s_k} : Shape{},
                           .grad_alibi = row.options.alibi ? slopes : Shape{},
+                          .grad_sinks = row.options.sinks ? slopes : Shape{},
                           .zero_unused = all};
       Gradients here(row, DType::bf16, wanted), there(row, DType::bf16, wanted);
       const std::vector<std::byte> o(there.x.o.memory(), there.x.o.memory() + there.x.o.memory_bytes());

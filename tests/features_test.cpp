@@ -34,10 +34,7 @@ const std::vector<std::pair<Feature, Ask<Attention>>> kOfAttention = {
     {Feature::softcap, [](Attention* a) { a->score.softcap = 20; }},
     {Feature::alibi, [](Attention* a) { a->alibi = true; }},
     {Feature::append, [](Attention* a) { a->append = true; }},
-    {Feature::rotary, [](Attention* a) { a->rotary_dim = 32; }}};
-
-/// Those that no path has yet.
-const std::vector<std::pair<Feature, Ask<Attention>>> kNotYetOfAttention = {
+    {Feature::rotary, [](Attention* a) { a->rotary_dim = 32; }},
     {Feature::sinks, [](Attention* a) { a->sinks = true; }}};
 
 const std::vector<std::pair<Feature, Ask<LinearAttention>>> kOfLinear = {
@@ -99,32 +96,6 @@ TEST(Features, ARefusalNamesTheFeature) {
       const bool has = v.features.has(feature) || (backward && of_forward);
       EXPECT_EQ(why.empty(), has) << v.op << " " << v.level << ": " << name(feature) << ": " << why;
       if (!has) { EXPECT_NE(why.find(" variant of "), std::string::npos) << why; }
-    }
-  }
-}
-
-/// What no path has is refused by its name on each of them, and no kind of a GPU says that it has it.
-TEST(Features, WhatIsNotBuiltIsRefusedByItsName) {
-  for (const auto& [feature, ask_for] : kNotYetOfAttention) {
-    EXPECT_TRUE(kNotYet.has(feature)) << name(feature);
-    Attention a{.b = 2, .s_q = 5, .s_k = 512, .h_q = 4, .h_k = 4, .d_qk = 64, .d_v = 64, .used_k = true, .cache = true};
-    ask_for(&a);
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
-      a.cache = pass == Pass::forward;
-      if (!features_of(a, pass).has(feature)) continue;
-      for (const Backend backend : {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90}) {
-        Target target;
-        target.backend = backend;
-        Plan plan;
-        const Status status = Plan::make(a, pass, target, &plan);
-        EXPECT_EQ(status.why, text(name(feature), " is not built yet"));
-        EXPECT_EQ(status.code, Code::unsupported);
-      }
-      for (const Variant& v : listed_variants()) {
-        if (!is_gpu(v.backend) || !v.is(pass == Pass::forward ? "attention_forward" : "attention_backward")) continue;
-        const std::string why = why_lacking(v, a, feature);
-        EXPECT_EQ(why, text(name(feature), " needs another back end: no variant of a GPU has it")) << v.level;
-      }
     }
   }
 }

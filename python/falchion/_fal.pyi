@@ -29,6 +29,7 @@ def attention(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -90,6 +91,7 @@ def attention(
     rotary_pairs: column 2 i turns with 2 i + 1; without it column i with i + columns / 2.
     split_keys: a multiple of 64: parts of the keys begin at its multiples and are summed in order, so that the bits of a
         sequence do not depend on the others; 0 lets the plan decide.
+    sinks: attention sinks, one a query head: the score of a key without V.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
     threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.
@@ -117,6 +119,7 @@ def attention(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -154,6 +157,7 @@ def attention(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -193,6 +197,7 @@ def attention_backward(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -251,6 +256,7 @@ def varlen(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -310,6 +316,7 @@ def varlen(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -351,6 +358,7 @@ def varlen(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -394,6 +402,7 @@ def varlen_backward(
     alibi: AnyArray | None = None,
     bias: AnyArray | None = None,
     mask: AnyArray | None = None,
+    sinks: AnyArray | None = None,
     dropout: float = 0.0,
     seed: int | AnyArray | None = None,
     offset: int | None = None,
@@ -746,6 +755,7 @@ class Plan:
         alibi: Any = False,
         bias: Any = False,
         mask: Any = False,
+        sinks: Any = False,
         dropout: float = 0.0,
         used_q: Any = False,
         used_k: Any = False,

@@ -43,6 +43,7 @@ class PackedOptions(TypedDict, total=False):
     scale: float | None
     softcap: float
     alibi: AnyArray | None
+    sinks: AnyArray | None
     dropout: float
     return_lse: bool
     any_order: bool

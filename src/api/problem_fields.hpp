@@ -65,6 +65,10 @@ void beside(Any& p, std::string_view key, const F& f) {
     f("grad_bias_ones", p.grad_bias);
   } else if (key == "grad_alibi") {
     f("grad_alibi_by_batch", p.grad_alibi_by_batch);
+  } else if (key == "sinks") {
+    f("sinks_by_batch", p.sinks_by_batch);
+  } else if (key == "grad_sinks") {
+    f("grad_sinks_by_batch", p.grad_sinks_by_batch);
   } else if (key == "packed") {
     f("lengths_q", p.lengths_q);
     f("lengths_k", p.lengths_k);

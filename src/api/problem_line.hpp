@@ -118,6 +118,7 @@ struct Problem {
   Lengths page_starts;
   std::int64_t positions = 1;          // of the rotary table
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
+  bool sinks_by_batch = false;         // the same of the sinks
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
   bool rng_in_memory = false;          // whether half of each is added from memory
   Rng::Origin origin;                  // of Operands::rng too
@@ -125,6 +126,7 @@ struct Problem {
   Broadcast bias, mask;
   Broadcast grad_bias;               // over which axes the gradient of the bias is summed
   bool grad_alibi_by_batch = false;  // whether each sequence has its own gradient of the slopes
+  bool grad_sinks_by_batch = false;  // the same of the sinks
   /// Whether the final state is the initial one's memory; of a GEMM whether d is c's, or else the residual's; of a norm
   /// whether y is x's where the types are the same, and residual_out the residual's.
   bool in_place = false;

@@ -117,8 +117,13 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
   if (a.bias) p->bias.one = ones_of(x.bias, 4);
   if (a.mask) p->mask.one = ones_of(x.mask, 4);
   if (a.grad_bias) p->grad_bias.one = ones_of(x.grad_bias, 4);
-  p->slopes_by_batch = a.alibi && a.b > 1 && x.alibi.shape[0] == a.b;
-  p->grad_alibi_by_batch = a.grad_alibi && a.b > 1 && x.grad_alibi.shape[0] == a.b;
+  const auto by_batch = [&](bool wanted, const Tensor& of_heads) {
+    return wanted && a.b > 1 && of_heads.shape[0] == a.b;
+  };
+  p->slopes_by_batch = by_batch(a.alibi, x.alibi);
+  p->sinks_by_batch = by_batch(a.sinks, x.sinks);
+  p->grad_alibi_by_batch = by_batch(a.grad_alibi, x.grad_alibi);
+  p->grad_sinks_by_batch = by_batch(a.grad_sinks, x.grad_sinks);
 }
 
 bool same_place(bool wanted, const Tensor& one, const Tensor& other) {

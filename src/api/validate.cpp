@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "api/sizes.hpp"
-#include "plan/features.hpp"
 
 namespace falchion {
 namespace {
@@ -65,12 +64,6 @@ void check_rotary(const Attention& a, Check* check) {
   check->require(!a.rotary_pairs || a.rotary_dim > 0, "rotary_pairs without rotary_dim: no column turns");
 }
 
-/// What no path has yet is refused by its name.
-void check_features(const Attention& a, Pass pass, Check* check) {
-  const Features asked = features_of(a, pass) & kNotYet;
-  check->supported(asked.empty(), asked.empty() ? "" : name(asked.first()), " is not built yet");
-}
-
 /// What a cache is not built with is refused by its name.
 void check_cache(const Attention& a, Pass pass, Check* check) {
   check->require(a.page_size >= 0 && a.page_size <= kMaxSequence, "page_size = ", a.page_size,
@@ -119,7 +112,6 @@ Status validate_problem(const Attention& a, Pass pass) {
   check.supported(a.split_keys == 0 || !(a.packed || a.probabilities), "split_keys with ",
                   a.packed ? "packed lengths" : "probabilities", " is not built");
   check_cache(a, pass, &check);
-  if (check.ok()) check_features(a, pass, &check);
   if (pass == Pass::backward) check_backward(a, &check);
   check.require(pass == Pass::backward || !(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");

@@ -66,11 +66,17 @@ FALCHION_HD std::int64_t shift_of(const AttentionCall& a, std::int64_t q_length,
   return a.bottom_right ? k_length - q_length : a.diagonal;
 }
 
-/// ALiBi's slope of one query head of one sequence, or 0 without ALiBi.
+/// A number of one query head of one sequence, or `without` where there are none.
+FALCHION_HD float number_of_head(const View& x, std::int64_t b, std::int64_t h, float without) {
+  return x.data == nullptr ? without : static_cast<const float*>(x.data)[b * x.stride[0] + h * x.stride[2]];
+}
+/// ALiBi's slope.
 FALCHION_HD float slope_of(const AttentionCall& a, std::int64_t b, std::int64_t h) {
-  return a.alibi.data == nullptr
-             ? 0.F
-             : static_cast<const float*>(a.alibi.data)[b * a.alibi.stride[0] + h * a.alibi.stride[2]];
+  return number_of_head(a.alibi, b, h, 0.F);
+}
+/// The score of the sink, one more key without a row of V.
+FALCHION_HD float sink_of(const AttentionCall& a, std::int64_t b, std::int64_t h) {
+  return number_of_head(a.sinks, b, h, -__builtin_huge_valf());
 }
 
 FALCHION_HD DropoutMask dropout_of(const AttentionCall& a) {

@@ -233,10 +233,12 @@ void AttentionReference::nudge() const {
         v(x.v, {p_unit}, Together::row, 20 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 30 + draw);
     const Nudged slopes(x.alibi, {kSingle}, Together::none, 40 + draw);
+    const Nudged sinks(x.sinks, {kSingle}, Together::none, 45 + draw);
     x.k = k.view();
     x.v = v.view();
     x.bias = bias.view();
     x.alibi = slopes.view();
+    x.sinks = sinks.view();
     std::optional<RoundedScores> scores;
     if (a.dtype == DType::f32 && (a.bias || (a.alibi && !a.packed))) {
       x.bias = scores.emplace(a, x, 50 + draw).view();

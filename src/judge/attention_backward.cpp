@@ -38,7 +38,7 @@ double score_step(DType dtype, std::int64_t d) {
 }
 
 Tensor* gradient_of(Operands* x, std::size_t which) {
-  Tensor* const all[kGradients] = {&x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
+  Tensor* const all[kGradients] = {&x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi, &x->grad_sinks};
   return all[which];
 }
 
@@ -85,7 +85,7 @@ bool unseen_may_reach_row(ref::Query<float> row, Gradient which, std::int64_t el
 }  // namespace
 
 bool unseen_may_reach(const Attention& a, const Operands& x, Gradient which, const std::array<std::int64_t, 4>& at) {
-  if (which == Gradient::bias || which == Gradient::alibi) return false;
+  if (which >= Gradient::bias) return false;
   const auto [batch, place, head, column] = at;
   const std::int64_t heads = which == Gradient::q ? 1 : a.h_q / a.h_k;  // those that share the element
   for (std::int64_t b = 0; b < a.b; ++b) {
@@ -102,8 +102,9 @@ bool unseen_may_reach(const Attention& a, const Operands& x, Gradient which, con
 
 GradientReference::Outputs::Outputs(const Attention& a, const Operands& x) {
   const bool no_q = (a.frozen & 1) != 0, no_kv = (a.frozen & 2) != 0;
-  const Index shapes[kGradients] = {x.q.shape, x.k.shape, x.v.shape, x.grad_bias.shape, x.grad_alibi.shape};
-  const bool wanted[kGradients] = {!no_q, !no_kv, !no_kv, a.grad_bias, a.grad_alibi};
+  const Index shapes[kGradients] = {x.q.shape,         x.k.shape,          x.v.shape,
+                                    x.grad_bias.shape, x.grad_alibi.shape, x.grad_sinks.shape};
+  const bool wanted[kGradients] = {!no_q, !no_kv, !no_kv, a.grad_bias, a.grad_alibi, a.grad_sinks};
   for (std::size_t i = 0; i < kGradients; ++i) {
     if (!wanted[i]) continue;
     const Index& n = shapes[i];
@@ -154,7 +155,7 @@ GradientReference::Outputs GradientReference::compute(const Attention& problem, 
 bool GradientReference::has(Gradient which) const { return exact_.of(which).data != nullptr; }
 
 bool GradientReference::is_row(Gradient which, std::int64_t batch, std::int64_t row) const {
-  if (which == Gradient::bias || which == Gradient::alibi) return true;
+  if (which >= Gradient::bias) return true;
   if (problem_.zero_unused) return true;
   const bool of_q = which == Gradient::q;
   const std::int64_t capacity = (of_q ? inputs_.q : inputs_.k).shape[1];
@@ -165,7 +166,7 @@ bool GradientReference::is_row(Gradient which, std::int64_t batch, std::int64_t 
 /// with 16 bits, so they need not be better than f16.
 DType GradientReference::type_of(Gradient which) const {
   if (problem_.dtype == DType::f32) return DType::f32;
-  const bool rounded = problem_.grads == Grads::rounded && which != Gradient::bias && which != Gradient::alibi;
+  const bool rounded = problem_.grads == Grads::rounded && which < Gradient::bias;
   return rounded ? problem_.dtype : DType::f16;
 }
 
@@ -186,13 +187,14 @@ void GradientReference::nudge() const {
     const Nudged o(x.o, {kSingle}, Together::none, 30 + draw),
         lse(x.lse, {kSingle, kSingle}, Together::none, 40 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 50 + draw),
-        slopes(x.alibi, {kSingle}, Together::none, 60 + draw);
+        slopes(x.alibi, {kSingle}, Together::none, 60 + draw), sinks(x.sinks, {kSingle}, Together::none, 70 + draw);
     x.k = k.view();
     x.v = v.view();
     x.o = o.view();
     x.lse = lse.view();
     x.bias = bias.view();
     x.alibi = slopes.view();
+    x.sinks = sinks.view();
     const Outputs moved = compute(a, x,
                                   {.sum_step = a.dtype == DType::f32 ? kAddition : 0,
                                    .draw = draw,

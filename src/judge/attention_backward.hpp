@@ -13,9 +13,10 @@
 
 namespace falchion::judge {
 
-enum class Gradient : std::uint8_t { q, k, v, bias, alibi };
-inline constexpr std::size_t kGradients = 5;
-inline constexpr const char* kGradientNames[kGradients] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi"};
+enum class Gradient : std::uint8_t { q, k, v, bias, alibi, sinks };
+inline constexpr std::size_t kGradients = 6;
+inline constexpr const char* kGradientNames[kGradients] = {"grad_q",    "grad_k",     "grad_v",
+                                                           "grad_bias", "grad_alibi", "grad_sinks"};
 
 /// Whether NaN or Inf of a masked pair may reach this element on tensor cores, as 0 times itself: a number of k in
 /// grad_q, of q in grad_k, of grad_o in grad_v, each in its own column. A dropped pair does not contribute to grad_v,

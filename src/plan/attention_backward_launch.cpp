@@ -15,6 +15,7 @@ namespace {
 void set_sums(const Attention& problem, const Operands& x, AttentionBackwardCall* call) {
   for (int axis = 0; axis < 4 && problem.grad_bias; ++axis) call->summed[axis] = x.grad_bias.shape[axis] == 1;
   call->alibi_summed = problem.grad_alibi && x.grad_alibi.shape[0] == 1;
+  call->sinks_summed = problem.grad_sinks && x.grad_sinks.shape[0] == 1;
 }
 
 }  // namespace

@@ -21,9 +21,6 @@ enum class Feature : std::uint8_t {
 using Features = SetOf<Feature>;
 constexpr Features operator|(Feature a, Feature b) { return Features(a) | Features(b); }
 
-/// Those that no path has yet: a problem that asks for one is refused by its name. Ref and the CPU have all others.
-inline constexpr Features kNotYet = Feature::sinks;
-
 /// The features that a problem of an operation may ask for, "attention_forward".
 constexpr Features features_of_operation(std::string_view operation) {
   enum class In { both, forward, backward };

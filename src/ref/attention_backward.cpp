@@ -103,7 +103,8 @@ class Gradients {
       for (std::int64_t h = 0; want_kv && h < a.h_k; ++h) find_grad_kv(b, h);
     }
     if (a.grad_bias) find_grad_bias();
-    if (a.grad_alibi) find_grad_alibi();
+    if (a.grad_alibi) find_of_heads(x.grad_alibi, [&](auto b, auto h) { return sum_of_slope(b, h); });
+    if (a.grad_sinks) find_of_heads(x.grad_sinks, [&](auto b, auto h) { return sum_of_sink(b, h); });
   }
 
  private:
@@ -186,13 +187,14 @@ class Gradients {
     return sum;
   }
 
-  void find_grad_alibi() const {
-    const Tensor& to = x.grad_alibi;
+  /// One number a head, which all sequences share where `to` has one for them all.
+  template <class Sum>
+  void find_of_heads(const Tensor& to, const Sum& sum_of) const {
     for (std::int64_t entry = 0; entry < to.shape[0]; ++entry) {
       for (std::int64_t h = 0; h < a.h_q; ++h) {
         Real sum = 0;
         const std::int64_t past = to.shape[0] == 1 ? a.b : entry + 1;
-        for (std::int64_t b = entry; b < past; ++b) sum += sum_of_slope(b, h);
+        for (std::int64_t b = entry; b < past; ++b) sum += sum_of(b, h);
         put_one(to, at(to, entry, 0, h, 0), sum);
       }
     }
@@ -205,6 +207,17 @@ class Gradients {
       for (std::int64_t j = 0; j < row.k_rows.length; ++j) {
         if (row.has(j)) sum -= row.term(row.pair(j).g * std::abs(row.distance(j)));
       }
+    }
+    return sum;
+  }
+
+  /// The sink has no row of V, so dP is 0 and G = -P D.
+  Real sum_of_sink(std::int64_t b, std::int64_t h) const {
+    GradientRow<Real> row = row_of(b, h);
+    Real sum = 0;
+    for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
+      row.load(i);
+      if (row.counts()) sum -= row.term(std::exp(row.sink() - row.lse) * row.d);
     }
     return sum;
   }

@@ -42,18 +42,19 @@ void attend(const Query<Real>& query) {
   const Real infinity = std::numeric_limits<Real>::infinity();
   const std::int64_t s_k = query.k_rows.length, row = query.q_rows.begin + query.i;
 
-  Real m = -infinity;  // the largest score; NaN when one is NaN
+  Real m = -infinity;  // the largest score of a key; NaN when one is NaN
   for (std::int64_t j = 0; j < s_k; ++j) {
     if (!query.sees(j)) continue;
     const Real s = query.score(j);
     if (!(s <= m)) m = std::isnan(m) ? m : s;
   }
-  const bool empty = m == -infinity;  // it sees no key, or all its scores are -inf: O = 0, LSE = -inf
+  const bool empty = m == -infinity;  // it sees no key, or all its scores are -inf: O = 0
+  const Real sink = query.sink(), top = sink <= m || std::isnan(m) ? m : sink;
 
   Sums<Real> sums;
   for (std::int64_t j = 0; j < s_k && !empty; ++j) {
     if (!query.sees(j)) continue;  // skipped, not multiplied by 0: NaN in V of a masked key has no effect
-    const Real p = std::exp(query.score(j) - m);
+    const Real p = std::exp(query.score(j) - top);
     sums.block_l += p;
     if (const Real kept = query.kept(j); kept != 0) {
       const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
@@ -64,19 +65,20 @@ void attend(const Query<Real>& query) {
     sums.end_key(a.d_v);
   }
   sums.end_block(a.d_v);
+  if (a.sinks) sums.l += static_cast<double>(std::exp(sink - top));  // NaN if neither it nor a key has a score
   const Real l = static_cast<Real>(sums.l);
 
   const std::int64_t offset = at(x.o, query.q_rows.batch, row, query.h, 0);
   for (std::int64_t d = 0; d < a.d_v; ++d)
     store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : static_cast<Real>(sums.o[d]) / l));
-  if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), empty ? -infinity : m + std::log(l));
-  if (a.row_max)  // NaN where the LSE is NaN: a row with a score of +inf has no softmax
-    store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), std::isnan(l) ? l : m);
+  if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), top == -infinity ? top : top + std::log(l));
+  if (a.row_max)  // NaN for a row with a score of +inf, which has no softmax
+    store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), m == infinity ? m - m : m);
   for (std::int64_t j = 0; a.probabilities && j < a.s_k; ++j) {
     const std::int64_t key = j - query.k_rows.first;
     const bool seen = !empty && key >= 0 && key < s_k && query.sees(key);
     store(x.probabilities, at(x.probabilities, query.b, query.h, query.i, j),
-          seen ? std::exp(query.score(key) - m) / l : 0);
+          seen ? std::exp(query.score(key) - top) / l : 0);
   }
 }
 

@@ -20,9 +20,8 @@ namespace falchion::ref {
 
 inline constexpr int kMaxHeadDim = 256;
 
-inline float slope_of(const Tensor& slopes, std::int64_t b, std::int64_t h) {
-  return static_cast<float>(load(slopes, at(slopes, slopes.shape[0] == 1 ? 0 : b, 0, h, 0)));
-}
+/// ALiBi's slope or the sink of one query head of one sequence.
+inline float of_head(const Tensor& x, std::int64_t b, std::int64_t h) { return load(x, at(x, b, 0, h, 0)); }
 
 inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
   const bool elsewhere = a.dropout > 0 && rng.at != nullptr;
@@ -73,7 +72,7 @@ struct Query {
     const std::int64_t shift = a.band.shift(q_rows.length, k_rows.length);
     return {.a = a,
             .x = x,
-            .mod = {scale, a.score.softcap, a.alibi ? slope_of(x.alibi, b, h) : 0},
+            .mod = {scale, a.score.softcap, a.alibi ? of_head(x.alibi, b, h) : 0},
             .mask = BandMask::make(k_rows.length, shift, a.band.left, a.band.right),
             .dropout = dropout_of(a, x.rng),
             .b = b,
@@ -140,6 +139,8 @@ struct Query {
     const Real s = mod.apply(dot, distance(j));
     return a.bias ? s + static_cast<Real>(load(x.bias, at(x.bias, b, h, i, column(j)))) : s;
   }
+  /// The score of the head's sink, which is one more key without a row of V; -inf without sinks.
+  Real sink() const { return a.sinks ? of_head(x.sinks, b, h) : -std::numeric_limits<Real>::infinity(); }
   /// The factor of key j's probability from dropout: 0 or 1 / (1 - p).
   Real kept(std::int64_t j) const {
     if (!(a.dropout > 0)) return 1;

@@ -130,7 +130,7 @@ def test_refused(options: dict[str, Any], kind: type[Exception], words: str) -> 
         falchion.attention(**({"q": Q, "k": K, "v": V} | options))
 
 
-@pytest.mark.parametrize("name", ["sinks", "block_table"])
+@pytest.mark.parametrize("name", ["block_table"])
 def test_what_is_not_offered_has_no_argument(name: str) -> None:
     with pytest.raises(TypeError, match=rf"attention\(\) has no argument '{name}'"):
         falchion.attention(Q, K, V, **{name: None})

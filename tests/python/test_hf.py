@@ -122,13 +122,17 @@ def test_an_encoder_with_a_decoder():
 
 
 def small_call(**more):
-    q = torch.randn(1, 2, 3, 8)
+    q = torch.randn(1, 2, 3, 8, generator=torch.Generator().manual_seed(4))
     return falchion.hf.attention(torch.nn.Module(), q, q, q, None, **more)
 
 
-def test_sinks_are_refused():
-    with pytest.raises(falchion.Unsupported, match="s_aux"):
-        small_call(s_aux=torch.zeros(2))
+def test_probabilities_leave_the_sink_out():
+    o, weights = small_call(s_aux=torch.tensor([0.0, 2.0]), output_attentions=True, is_causal=False)
+    plain, all_weights = small_call(output_attentions=True, is_causal=False)
+    assert weights.shape == all_weights.shape == (1, 2, 3, 3)
+    share = weights.sum(-1)
+    assert (all_weights.sum(-1) - 1).abs().max() < 1e-6 and (share < 0.99).all()
+    assert (o - plain * share.transpose(1, 2)[..., None]).abs().max() < 1e-5
 
 
 def test_tensors_that_nobody_knows_are_refused():

@@ -14,19 +14,21 @@ from falchion.torch._options import Options
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
 
-OPERATOR_CASES = ["plain", "bias", "alibi", "used", "packed", "dropout"]
+OPERATOR_CASES = ["plain", "bias", "alibi", "sinks", "used", "packed", "dropout"]
 
 
 def operator_arguments(case, device):
     q, k, v = problem(device=device)
     more = dict.fromkeys(
-        ["bias", "alibi", "mask", "used_q", "used_k", "first_k", "cu_q", "cu_k", "rng"]
+        ["bias", "alibi", "sinks", "mask", "used_q", "used_k", "first_k", "cu_q", "cu_k", "rng"]
     )
     options = Options(0, 0, -1, 0, "bottom_right", 0, None, 0.0, 0.0, "bshd", "best")
     if case == "bias":
         more["bias"] = torch.randn(2, 4, 19, 19, device=device)
     if case == "alibi":
         more["alibi"] = torch.rand(1, 4, device=device)
+    if case == "sinks":
+        more["sinks"] = torch.randn(1, 4, device=device)
     if case == "used":
         more["used_q"] = torch.tensor([3, 19], dtype=torch.int32, device=device)
         more["used_k"] = torch.tensor([8, 9], dtype=torch.int32, device=device)
@@ -45,7 +47,7 @@ def test_opcheck(case, device):
     tensors, options = operator_arguments(case, device)
     opcheck(torch.ops.falchion.attention, (*tensors, *options))
     o, lse = torch.ops.falchion.attention(*tensors, *options)
-    wanted = [True, True, True, case == "bias", case == "alibi"]
+    wanted = [True, True, True, case == "bias", case == "alibi", case == "sinks"]
     grads = (torch.randn_like(o), torch.randn_like(lse))
     arguments = (*grads, o, lse, *tensors, *options, False, wanted)
     opcheck(torch.ops.falchion.attention_backward, arguments)
@@ -108,7 +110,7 @@ def test_the_operators_themselves_are_differentiable(operator, device):
     """Under autograd and under torch.func, also where one level of it is around another."""
     q, k, v = problem(h_q=2, device=device)
     if operator == "attention":
-        rest = (None,) * 9, Options(0, 0, -1, 0, "top_left", 0, None, 0.0, 0.0, "bshd", "best")
+        rest = (None,) * 10, Options(0, 0, -1, 0, "top_left", 0, None, 0.0, 0.0, "bshd", "best")
     else:
         rest = (None,) * 4, (0, "identity", False, 1e-6, None, False, "bshd", "best", 0, False)
     run = causal if operator == "attention" else ft.linear_attention

@@ -67,6 +67,7 @@ struct Wanted {
   bool grad_lse = false;
   Shape grad_bias{};   // of all zeroes: none is wanted
   Shape grad_alibi{};  // the same
+  Shape grad_sinks{};  // the same
   Grads grads = Grads::rounded;
   bool zero_unused = false;
   std::uint8_t frozen = 0;
@@ -76,7 +77,7 @@ struct Wanted {
 /// that belong to no sequence hold NaN in what is read.
 struct Gradients {
   Instance x;  // run() sets its shares_tiles.
-  HostTensor grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi;
+  HostTensor grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grad_sinks;
 
   Gradients(const Case& row, DType dtype, const Wanted& wanted = {}, std::uint64_t seed = 1)
       : x(make_instance(row, dtype, seed)) {
@@ -88,6 +89,7 @@ struct Gradients {
     a.frozen = wanted.frozen;
     a.grad_bias = wanted.grad_bias != Shape{};
     a.grad_alibi = wanted.grad_alibi != Shape{};
+    a.grad_sinks = wanted.grad_sinks != Shape{};
     const Shape& o = x.o.shape();
     grad_o = HostTensor(dtype, o, row.layout_);
     fill(seed + 10, &grad_o);
@@ -105,6 +107,7 @@ struct Gradients {
     if ((a.frozen & 2) == 0) grad_v = HostTensor(out, x.v.shape(), layout);
     if (a.grad_bias) grad_bias = HostTensor(DType::f32, wanted.grad_bias);
     if (a.grad_alibi) grad_alibi = HostTensor(DType::f32, wanted.grad_alibi);
+    if (a.grad_sinks) grad_sinks = HostTensor(DType::f32, wanted.grad_sinks);
   }
 
   Operands operands() const {
@@ -116,12 +119,14 @@ struct Gradients {
     all.grad_v = grad_v.view();
     all.grad_bias = grad_bias.view();
     all.grad_alibi = grad_alibi.view();
+    all.grad_sinks = grad_sinks.view();
     return all;
   }
   /// The allocations of all tensors.
   std::vector<cuda::Bytes> whole() const {
     std::vector<const HostTensor*> all = x.tensors();
-    for (const HostTensor* tensor : {&grad_o, &grad_lse, &grad_q, &grad_k, &grad_v, &grad_bias, &grad_alibi})
+    for (const HostTensor* tensor :
+         {&grad_o, &grad_lse, &grad_q, &grad_k, &grad_v, &grad_bias, &grad_alibi, &grad_sinks})
       all.push_back(tensor);
     std::vector<cuda::Bytes> out;
     for (const HostTensor* tensor : all) out.push_back({tensor->memory(), tensor->memory_bytes()});
@@ -181,11 +186,12 @@ struct Gradients {
 
 /// One of its gradients, by the judge's name for it.
 inline const HostTensor& gradient_of(const Gradients& x, judge::Gradient which) {
-  const HostTensor* const all[] = {&x.grad_q, &x.grad_k, &x.grad_v, &x.grad_bias, &x.grad_alibi};
+  const HostTensor* const all[] = {&x.grad_q, &x.grad_k, &x.grad_v, &x.grad_bias, &x.grad_alibi, &x.grad_sinks};
   return *all[static_cast<std::size_t>(which)];
 }
-inline constexpr judge::Gradient kEachGradient[] = {judge::Gradient::q, judge::Gradient::k, judge::Gradient::v,
-                                                    judge::Gradient::bias, judge::Gradient::alibi};
+inline constexpr judge::Gradient kEachGradient[] = {judge::Gradient::q,     judge::Gradient::k,
+                                                    judge::Gradient::v,     judge::Gradient::bias,
+                                                    judge::Gradient::alibi, judge::Gradient::sinks};
 /// Checks each gradient by the tolerance rule.
 inline void expect_judged(const Gradients& x, const judge::GradientReference& reference) {
   for (const judge::Gradient which : kEachGradient) {
@@ -211,6 +217,7 @@ inline void for_each_gradient(const Gradients& x, const Gradients& y,
   visit("grad_v", x.grad_v, y.grad_v);
   visit("grad_bias", x.grad_bias, y.grad_bias);
   visit("grad_alibi", x.grad_alibi, y.grad_alibi);
+  visit("grad_sinks", x.grad_sinks, y.grad_sinks);
 }
 inline void fill(HostTensor* x, float value) {
   x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, value); });

@@ -14,6 +14,8 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int32_t>& lengths) {
   return out;
 }
 
+constexpr float kSinks[] = {2.5F, -1, 0.25F, 5};
+
 Attention problem_of(const Case& row, DType dtype) {
   Attention a = row.options;
   a.dtype = dtype;
@@ -43,8 +45,11 @@ void make_inputs(const Case& row, std::uint64_t seed, Instance* x) {
   x->v.fill_normal(seed + 2);
   each_operand(a, Pass::forward, *x, [&](const OperandField& of, HostTensor& numbers, bool wanted) {
     if (of.shape != OperandField::head_numbers || !wanted) return;
-    const bool by_batch = row.slopes_by_batch_ && &of == operand_named("alibi");
-    numbers = HostTensor(DType::f32, {by_batch ? a.b : 1, 1, a.h_q, 1});
+    numbers = HostTensor(DType::f32, {row.slopes_by_batch_ ? a.b : 1, 1, a.h_q, 1});
+    if (&of == operand_named("sinks")) {  // below, among and above the scores
+      numbers.for_each([&](auto b, auto, auto h, auto) { numbers.set(b, 0, h, 0, kSinks[(h + 3 * b) % 4]); });
+      return;
+    }
     numbers.for_each([&](auto b, auto, auto h, auto) {
       numbers.set(b, 0, h, 0,
                   std::exp2(-8.f * static_cast<float>(h + 1) / static_cast<float>(a.h_q) - static_cast<float>(b)));

@@ -49,9 +49,12 @@ struct Case {
       c.lengths_k = std::move(k);
     });
   }
-  /// Gives each sequence its own slopes.
+  /// Gives each sequence its own slopes, and its own sinks.
   Case alibi_by_batch() && {
     return with([](Case& c) { c.options.alibi = c.slopes_by_batch_ = true; });
+  }
+  Case sinks_by_batch() && {
+    return with([](Case& c) { c.options.sinks = c.slopes_by_batch_ = true; });
   }
   Case layout(Layout x) && {
     return with([&](Case& c) { c.layout_ = x; });

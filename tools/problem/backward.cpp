@@ -57,6 +57,7 @@ GradientOutputs::GradientOutputs(const Instance& x, Layout layout) {
   layout = Layout::bshd;  // the axes of these are other ones
   make(Gradient::bias, DType::f32, x.bias.view.shape, a.grad_bias);
   make(Gradient::alibi, DType::f32, {1, 1, a.h_q, 1}, a.grad_alibi);
+  make(Gradient::sinks, DType::f32, {1, 1, a.h_q, 1}, a.grad_sinks);
   if (a.grads == Grads::accumulate) clear();
 }
 
@@ -66,6 +67,7 @@ void GradientOutputs::attach(Operands* x) const {
   x->grad_v = all[2].view;
   x->grad_bias = all[3].view;
   x->grad_alibi = all[4].view;
+  x->grad_sinks = all[5].view;
 }
 
 void GradientOutputs::clear() const {

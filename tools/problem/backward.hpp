@@ -20,8 +20,8 @@ void make_state(const Instance& instance, Layout layout, BackwardInputs* out);
 BackwardInputs make_backward_inputs(const Instance& instance, std::uint64_t seed, Layout layout = Layout::bshd);
 
 /// The outputs of one run, in the order of judge::Gradient; a gradient that is not requested is empty. All are filled
-/// with NaN before the run, or with 0 if the run accumulates. grad_bias has the extents of the bias, grad_alibi is
-/// summed over b.
+/// with NaN before the run, or with 0 if the run accumulates. grad_bias has the extents of the bias; grad_alibi
+/// and grad_sinks are summed over b.
 struct GradientOutputs {
   std::array<HostTensor, judge::kGradients> all;
 

@@ -16,11 +16,8 @@ namespace {
 
 /// The options of the gradients' files, in the order of judge::Gradient.
 NamedFiles gradient_files(const RunOptions& o) {
-  return {{"--grad-q", &o.grad_q},
-          {"--grad-k", &o.grad_k},
-          {"--grad-v", &o.grad_v},
-          {"--grad-bias", &o.grad_bias},
-          {"--grad-alibi", &o.grad_alibi}};
+  return {{"--grad-q", &o.grad_q},       {"--grad-k", &o.grad_k},         {"--grad-v", &o.grad_v},
+          {"--grad-bias", &o.grad_bias}, {"--grad-alibi", &o.grad_alibi}, {"--grad-sinks", &o.grad_sinks}};
 }
 
 /// Requests the named gradients, and all of them for an archive. grad_k and grad_v come together.
@@ -34,8 +31,9 @@ void set_wanted(const RunOptions& options, Attention* a) {
   a->grad_lse = !options.grad_lse.empty();
   a->grad_bias = !options.grad_bias.empty() || (all && a->bias);
   a->grad_alibi = !options.grad_alibi.empty() || (all && a->alibi);
+  a->grad_sinks = !options.grad_sinks.empty() || (all && a->sinks);
   a->grads = options.grads == "f32" ? Grads::f32 : Grads::rounded;
-  if (a->frozen == 3 && !a->grad_bias && !a->grad_alibi)
+  if (a->frozen == 3 && !a->grad_bias && !a->grad_alibi && !a->grad_sinks)
     throw UsageError{"no gradient is asked for: give --grad-q, --grad-k and --grad-v, or --out FILE.safetensors"};
 }
 
@@ -65,7 +63,7 @@ void write_gradients(const RunOptions& options, const GradientOutputs& outputs) 
     const Shape& s = tensor.view.shape;
     std::vector<std::int64_t> shape(s.begin(), s.end());
     const auto which = static_cast<judge::Gradient>(n);
-    if (which == judge::Gradient::alibi) shape = {s[2]};
+    if (which > judge::Gradient::bias) shape = {s[2]};
     if (heads_first && which < judge::Gradient::bias) std::swap(shape[1], shape[2]);
     const NamedTensor named{judge::kGradientNames[n], &tensor, shape};
     if (!files[n].second->empty()) write_tensors(*files[n].second, {named});

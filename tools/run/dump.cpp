@@ -13,6 +13,7 @@
 
 #include "command/file_names.hpp"
 #include "command/interrupt.hpp"
+#include "judge/attention_backward.hpp"
 #include "problem/files.hpp"
 #include "problem/gemm_problem.hpp"
 #include "problem/levels.hpp"
@@ -69,9 +70,8 @@ void fill(const Image& image, const io::Array& array, const std::string& file) {
 
 /// The operands that a run writes: those missing in the dump, and gradients, which may be accumulated.
 bool is_output(const std::string& name, const io::Archive& archive) {
-  constexpr const char* kGradients[] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi"};
-  return archive.find(name) == nullptr ||
-         std::find(std::begin(kGradients), std::end(kGradients), name) != std::end(kGradients);
+  return archive.find(name) == nullptr || std::find(std::begin(judge::kGradientNames), std::end(judge::kGradientNames),
+                                                    name) != std::end(judge::kGradientNames);
 }
 
 void write_outputs(const std::string& path, const io::Archive& archive, const Image& image, const std::byte* base) {

@@ -40,7 +40,8 @@ struct RunOptions {
   TargetOptions where;
   std::string out, lse, row_max, probabilities;  // outputs of the forward pass
   // Of the backward pass: inputs, and outputs. `lse` is an input there, `out` has all gradients.
-  std::string o, grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grads = "rounded";
+  std::string o, grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grad_sinks;
+  std::string grads = "rounded";
   Attention flags{};  // those of the backward pass alone
   GemmRunOptions gemm;
   NormRunOptions norm;

@@ -229,6 +229,7 @@ void add_run(Command& command) {
   command.text("--grad-v", &options->grad_v, "That of V", "FILE");
   command.text("--grad-bias", &options->grad_bias, "That of the bias, f32, with its extents", "FILE");
   command.text("--grad-alibi", &options->grad_alibi, "That of the ALiBi slopes, f32, (h)", "FILE");
+  command.text("--grad-sinks", &options->grad_sinks, "That of the sinks, f32, (h)", "FILE");
   command.choice("--grads", &options->grads, {"rounded", "f32"}, "Gradients of Q, K and V in the type of Q, or in f32");
   each_field(options->flags, [&](const Field& field, auto& x) {
     if constexpr (std::is_same_v<decltype(x), bool&>) {

@@ -10,7 +10,7 @@ from torch import Tensor
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion.torch._function import attention_with_gradients
-from falchion.torch._ops import operator_arguments
+from falchion.torch._ops import LEARNED, operator_arguments
 from falchion.torch._options import (
     autocast,
     draw,
@@ -226,8 +226,8 @@ def _attend(
         if dropout != 0.0:
             tensors["seed"] = drawn
         chosen = {**given, **numbers, "dropout": dropout}
-        alibi = chosen.pop("alibi", None)
-        inputs, found = operator_arguments(q, k, v, None, alibi, tensors, chosen)
+        learned = [chosen.pop(name, None) for name in LEARNED]
+        inputs, found = operator_arguments(q, k, v, learned, tensors, chosen)
         return attention_with_gradients(inputs, found)
 
     o, lse = run(q, v, share, True)

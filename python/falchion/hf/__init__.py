@@ -64,8 +64,9 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """transformers' attention function: query (b, h_q, s_q, d), key and value (b, h_k, s_k, d); the
     result is (b, s_q, h_q, d), and with output_attentions the probabilities (b, h_q, s_q, s_k).
-    Raises Unsupported for sinks and for tensors that the module names and that are unknown here."""
-    _refuse(module, s_aux, others)
+    s_aux: attention sinks, one a head, as gpt-oss learns them.
+    Raises Unsupported for tensors that the module names and that are unknown here."""
+    _refuse(module, others)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     packed = others.get("cu_seq_lens_q")
     if packed is not None and isinstance(attention_mask, Mask) and is_plain(attention_mask):
@@ -73,8 +74,15 @@ def attention(
         attention_mask = None
     q, k, v = (last_contiguous(x).transpose(1, 2) for x in (query, key, value))
     if others.get("block_table") is not None:
+        if s_aux is not None:
+            raise Unsupported(
+                "s_aux is given with block_table: falchion.hf serves no batches with sinks; "
+                "use attn_implementation='sdpa'"
+            )
         return paged(q, k, v, scaling, sliding_window, softcap, **others), None
     common: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout": dropout}
+    if s_aux is not None:
+        common["sinks"] = s_aux.float()
     if attention_mask is None and not causal and sliding_window is not None:
         longest = key.shape[2] if packed is None else others.get("max_length_k")
         if longest is None or sliding_window < longest:
@@ -92,7 +100,9 @@ def attention(
     seen = _seen(attention_mask, q, k, bool(causal), sliding_window)
     weights = None
     if others.get("output_attentions"):
-        weights = _probabilities(query, key, scaling, softcap, position_bias, attention_mask, seen)
+        weights = _probabilities(
+            query, key, scaling, softcap, position_bias, attention_mask, seen, s_aux
+        )
     bias = seen.pop("bias", None)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
@@ -132,6 +142,7 @@ def _probabilities(
     position_bias: Tensor | None,
     mask: Tensor | None,
     seen: dict[str, Any],
+    sinks: Tensor | None,
 ) -> Tensor:
     """The probabilities before dropout as eager attention has them, differentiable. They are made beside
     the attention, which keeps none, so that they cost the memory and the time of eager attention."""
@@ -151,7 +162,10 @@ def _probabilities(
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     elif mask is not None:
         scores = scores + mask
-    return scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    if sinks is not None:  # one more key, which is left out of the result
+        column = sinks.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, column), -1)
+    return scores.softmax(-1, dtype=torch.float32).to(query.dtype)[..., : key.shape[2]]
 
 
 def _packed(
@@ -186,11 +200,7 @@ def _packed(
     return o[None]
 
 
-def _refuse(module: torch.nn.Module, s_aux: Tensor | None, others: dict[str, Any]) -> None:
-    if s_aux is not None:
-        raise Unsupported(
-            "s_aux is given: falchion has no attention sinks yet; use attn_implementation='eager'"
-        )
+def _refuse(module: torch.nn.Module, others: dict[str, Any]) -> None:
     for name, x in others.items():
         known = name in _PASSED_THROUGH or name in _OF_BATCHES or name.startswith(("cu_seq_lens", "max_length"))
         if isinstance(x, Tensor) and not known and _matters(type(module), name):

@@ -17,7 +17,7 @@ from falchion.jax._mesh import axes_of, vary
 from falchion.jax._options import Options
 from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 
-SUMMED = ("bias", "alibi")  # their gradients are f32, and a sum over an axis on which they have one element
+SUMMED = ("bias", "alibi", "sinks")  # their gradients are f32, and a sum over an axis on which they have one element
 DIFFERENTIABLE = ("q", "k", "v", *SUMMED)
 
 
@@ -75,7 +75,7 @@ def forward(options: Options, with_lse: bool) -> Call:
 def backward(options: Options, wanted: tuple[str, ...], every_sequence: bool = False) -> Call:
     """arrays -> the gradients of `wanted`, by the operands' names.
 
-    every_sequence: those of bias and alibi have all of axis b, also where the operand has one element there.
+    every_sequence: those of bias, alibi and sinks have all of axis b, also where the operand has one element there.
     """
 
     def one_call(arrays: Arrays) -> Arrays:
@@ -101,7 +101,7 @@ def backward(options: Options, wanted: tuple[str, ...], every_sequence: bool = F
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def attend(options: Options, with_lse: bool, arrays: Arrays) -> Arrays:
-    """{"o": ...} and with_lse also {"lse": ...}, differentiable once in q, k, v, bias and alibi."""
+    """{"o": ...} and with_lse also {"lse": ...}, differentiable once in q, k, v, bias, alibi and sinks."""
     return forward(options, with_lse)(arrays)
 
 

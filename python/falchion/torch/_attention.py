@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
-from falchion._fields import FLAGS, LENGTHS, NUMBERS, TENSORS
+from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
 from falchion._names import refuse, with_options
 from falchion.types import Options, UsedOptions
 
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
 from ._nested import nested_call, refuse_beside_nested, refuse_nested
-from ._ops import operator_arguments
+from ._ops import LEARNED, operator_arguments
 from ._options import (
     CHOSEN_FLAGS,
     autocast,
@@ -41,7 +41,8 @@ _STRAIGHT = _OF_DENSE.difference(LENGTHS)  # what C takes as it comes
 
 @with_options(Options)
 def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> Any:
-    """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
+    """Softmax attention with gradients in q, k, v, bias, alibi and sinks. The
+    options are those of
     falchion.attention.
 
     q is (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v) in float32, float16 or
@@ -69,7 +70,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> An
             return found
     given, drops, return_lse, flags = _settle(given)
     if q.is_nested or k.is_nested or v.is_nested:
-        refused = [(name, given.get(name)) for name in (*TENSORS, *LENGTHS) if name != "alibi"]
+        refused = [(name, given.get(name)) for name in (*TENSORS, *LENGTHS) if SHAPES.get(name) != "head_numbers"]
         refuse_beside_nested(*refused, ("return_lse", return_lse or None))
         (q, k, v), sequences, again = nested_call(q, k, v, given.pop("layout", "bshd"))
         given.update(zip(CHOSEN_FLAGS, flags))
@@ -84,12 +85,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> An
     tensors.update((name, given.pop(name)) for name in LENGTHS if name in given)
     if drops:
         tensors["seed"] = draw(q)
-    bias, alibi = tensors.pop("bias", None), tensors.pop("alibi", None)
+    learned = tuple([tensors.pop(name, None) for name in LEARNED])
     if ordinary:
-        return record(q, k, v, bias, alibi, (tensors, given, flags, return_lse))
+        return record(q, k, v, *learned, (tensors, given, flags, return_lse))
     if not compiling:
-        ordinary = are_ordinary(q, k, v, bias, alibi, *tensors.values())
-    return _run(q, k, v, bias, alibi, tensors, given, flags, ordinary, return_lse)
+        ordinary = are_ordinary(q, k, v, *learned, *tensors.values())
+    return _run(q, k, v, learned, tensors, given, flags, ordinary, return_lse)
 
 
 def _given(function: Any, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
@@ -133,8 +134,7 @@ def _run(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    bias: Tensor | None,
-    alibi: Tensor | None,
+    learned: tuple[Tensor | None, ...],
     tensors: dict[str, Tensor],
     options: dict[str, Any],
     flags: tuple[bool, ...],
@@ -143,12 +143,12 @@ def _run(
 ) -> Any:
     """One of the three ways: through the operators, through autograd alone, straight to C."""
     if not ordinary:
-        inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
+        inputs, chosen = operator_arguments(q, k, v, learned, tensors, options)
         o, lse = attention_with_gradients(inputs, chosen, flags)
         return (o, lse) if return_lse else o
-    if is_recorded(q, k, v, bias, alibi):
-        return record(q, k, v, bias, alibi, (tensors, options, flags, return_lse))
-    return straight(q, k, v, bias, alibi, tensors, options, return_lse)
+    if is_recorded(q, k, v, *learned):
+        return record(q, k, v, *learned, (tensors, options, flags, return_lse))
+    return straight(q, k, v, learned, tensors, options, return_lse)
 
 
 @with_options(UsedOptions)
@@ -199,7 +199,7 @@ def varlen(
     tensors.update((name, given.pop(name)) for name in LENGTHS if name in given)
     if drops:
         tensors["seed"] = draw(q)
-    alibi = with_axes("alibi", given.pop("alibi", None))
+    learned = (None, *[with_axes(name, given.pop(name, None)) for name in LEARNED[1:]])  # no bias
     given.update(max_q=max_q, max_k=max_k)
-    ordinary = not _is_compiling() and are_ordinary(q, k, v, alibi, *tensors.values())
-    return _run(q, k, v, None, alibi, tensors, given, flags, ordinary, return_lse)
+    ordinary = not _is_compiling() and are_ordinary(q, k, v, *learned, *tensors.values())
+    return _run(q, k, v, learned, tensors, given, flags, ordinary, return_lse)

@@ -58,6 +58,7 @@ def decode(
     scale: float | None = None,
     softcap: float = 0.0,
     alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
     first_k: Tensor | None = None,
     split_keys: int = 0,
     layout: Layout = "bshd",
@@ -86,6 +87,7 @@ def decode(
     cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
     given: dict[str, Any] = {
         "alibi": alibi,
+        "sinks": sinks,
         "used_k": used_k,
         "first_k": first_k,
         "page_table": page_table,
@@ -108,7 +110,8 @@ def decode(
     tensors = *given.values(), cu_seqlens_q
     if not _is_compiling() and are_ordinary(q, k, v, *tensors):
         return _run(q, k, v, cu_seqlens_q, given, options, max_q, max_k, return_lse)
-    given.update(alibi=with_axes("alibi", alibi), cu_seqlens_q=cu_seqlens_q)
+    given.update(alibi=with_axes("alibi", alibi), sinks=with_axes("sinks", sinks))
+    given["cu_seqlens_q"] = cu_seqlens_q
     options["softcap"] = number("softcap", softcap)
     if scale is not None:
         options["scale"] = number("scale", scale)

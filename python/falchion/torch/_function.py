@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._autograd import autograd_kernel, eager, recorded_backward
-from ._ops import COUNT, library
+from ._ops import COUNT, DIFFERENTIABLE, library
 from ._options import NO_FLAGS, Options
 
 
@@ -37,12 +37,12 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_o: Tensor | None, grad_lse: Tensor | None) -> Any:
         *tensors, o, lse = ctx.saved_tensors
-        unused = (None,) * (len(ctx.options) + COUNT - 5)
+        unused = (None,) * (len(ctx.options) + COUNT - DIFFERENTIABLE)
         if grad_o is None and grad_lse is None:
-            return (None,) * 5 + unused
+            return (None,) * DIFFERENTIABLE + unused
         if grad_o is None:
             grad_o = torch.zeros_like(o)
-        wanted = list(ctx.needs_input_grad[:5])
+        wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
         recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
         run = gradients if recorded else torch.ops.falchion.attention_backward
         grads = run(grad_o, grad_lse, o, lse, *tensors, *ctx.options, wanted)
@@ -58,7 +58,7 @@ library.impl(
 def attention_with_gradients(
     tensors: tuple[Tensor | None, ...], options: Any, flags: tuple[bool, ...] = NO_FLAGS
 ) -> tuple[Tensor, Tensor]:
-    """(O, LSE), differentiable in q, k, v, bias and alibi. torch.compile traces the operator, which
+    """(O, LSE), differentiable in q, k, v, bias, alibi and sinks. torch.compile traces the operator, which
     records gradients by itself. The flags of the backward pass are not among its options, so that
     Attention says them; under torch.func.grad no tensor requires a gradient there, and none is set."""
     if not torch.compiler.is_compiling():

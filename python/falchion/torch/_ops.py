@@ -32,10 +32,11 @@ from ._options import (
 )
 
 # Behind q, k and v: first those with a gradient, last those that vmap does not fold.
+LEARNED = ("bias", "alibi", "sinks")
+DIFFERENTIABLE = 3 + len(LEARNED)
 OPTIONAL = (
-    "bias",
-    "alibi",
-    *(name for name in TENSORS if name not in ("bias", "alibi")),
+    *LEARNED,
+    *(name for name in TENSORS if name not in LEARNED),
     *LENGTHS,
     "cu_seqlens_q",
     "cu_seqlens_k",
@@ -49,7 +50,7 @@ library.define(f"attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor)")
 library.define(
     f"attention_backward(Tensor grad_o, Tensor? grad_lse, Tensor o, Tensor lse, {INPUTS}, "
     f"{SCHEMA}, {', '.join(f'bool {name}' for name in CHOSEN_FLAGS)}, bool[] wanted) -> "
-    "(Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"({', '.join(['Tensor'] * DIFFERENTIABLE)})"
 )
 
 
@@ -57,13 +58,12 @@ def operator_arguments(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    bias: Tensor | None,
-    alibi: Tensor | None,
+    learned: Sequence[Tensor | None],
     tensors: Mapping[str, Tensor],
     options: Mapping[str, Any],
 ) -> tuple[tuple[Tensor | None, ...], Any]:
     """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
-    name."""
+    name. learned has those of LEARNED."""
     layout = options.get("layout", "bshd")
     word("layout", layout, ("bshd", "bhsd"))
     axes = 4 if tensors.get("cu_seqlens_q") is None else 3
@@ -74,7 +74,7 @@ def operator_arguments(
     lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
     band = options.get("causal", False), options.get("window"), options.get("align")
     sides = band_of(*band, lengths[0], lengths[1], differing_lengths(tensors))
-    given: dict[str, Tensor | None] = {**tensors, "bias": bias, "alibi": alibi, "rng": tensors.get("seed")}
+    given: dict[str, Tensor | None] = {**tensors, **dict(zip(LEARNED, learned)), "rng": tensors.get("seed")}
     for name in TENSORS:
         given[name] = with_axes(name, given.get(name))
     backend = options.get("backend", "best")
@@ -143,16 +143,15 @@ def empty_gradients(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    bias: Tensor | None,
-    alibi: Tensor | None,
+    learned: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor]:
     """Where the gradients go. The engine writes those of k and v together."""
-    wants_q, wants_k, wants_v, wants_bias, wants_alibi = wanted
+    wants_q, wants_k, wants_v, *others = wanted
     both = wants_k or wants_v
     like = [(q, wants_q), (k, both), (v, both)]
     found = [torch.empty_like(x) if wants else x.new_empty(0) for x, wants in like]
-    for x, wants in ((bias, wants_bias), (alibi, wants_alibi)):
+    for x, wants in zip(learned, others):
         assert x is not None or not wants
         shape = x.shape if x is not None and wants else (0,)
         found.append(q.new_empty(shape, dtype=torch.float32))
@@ -177,7 +176,7 @@ def backward(
     given, wanted = dict(zip(OPTIONAL, tensors)), rest[-1]
     options = Options(*rest[COUNT : COUNT + len(Options._fields)])
     bias, starts = given["bias"], given["cu_seqlens_q"]
-    found = empty_gradients(q, k, v, bias, given["alibi"], wanted)
+    found = empty_gradients(q, k, v, tensors[: len(LEARNED)], wanted)
     common = {
         **keywords(given, options),
         **dict(zip(CHOSEN_FLAGS, rest[COUNT + len(Options._fields) :])),
@@ -186,9 +185,8 @@ def backward(
             found[0] if wanted[0] else None,
             *(x if wanted[1] or wanted[2] else None for x in found[1:3]),
         ),
-        "grad_bias": found[3] if wanted[3] else None,
-        "grad_alibi": found[4] if wanted[4] else None,
     }
+    common.update((f"grad_{name}", x) for name, x, wants in zip(LEARNED, found[3:], wanted[3:]) if wants)
     if any(given[name] is not None for name in (*LENGTHS, "cu_seqlens_q")):
         common.update(GAPS)
     if starts is None:
@@ -238,9 +236,9 @@ def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, T
 def fake_backward(
     grad_o: Tensor, grad_lse: Tensor | None, o: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    q, k, v, bias, alibi = rest[:5]
+    q, k, v, *learned = rest[:DIFFERENTIABLE]
     wanted = rest[-1]
-    return returned(empty_gradients(q, k, v, bias, alibi, wanted), bias, wanted)
+    return returned(empty_gradients(q, k, v, learned, wanted), learned[0], wanted)
 
 
 def fold(x: Tensor | None, dim: int | None, batch: int, b: int) -> Tensor | None:
@@ -287,11 +285,11 @@ def vmap_forward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, An
 def vmap_backward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
     arguments, b = folded(info.batch_size, in_dims, args, 4)
     wanted = args[-1]
-    bias, alibi = args[4 + 3 : 4 + 5]
     found = []
     for x, wants in zip(torch.ops.falchion.attention_backward(*arguments), wanted):
         found.append(x.unflatten(0, (info.batch_size, b)) if wants else x)
-    for at, shared, dim in ((3, bias, in_dims[7]), (4, alibi, in_dims[8])):
+    for at in range(3, DIFFERENTIABLE):
+        shared, dim = args[4 + at], in_dims[4 + at]
         if wanted[at]:
             extent = shared.movedim(dim, 0).shape[1] if dim is not None else shared.shape[0]
             if extent == 1 and b > 1:

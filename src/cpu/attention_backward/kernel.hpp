@@ -189,6 +189,7 @@ struct Backward {
     }
     if (a.wants_q && a.parts > 1) sum_parts<T>(a, shared);
     if (a.wants_alibi) sum_slopes(a, shared);
+    if (a.grad_sinks.data != nullptr) sum_sinks(a, shared);
     if (a.wants_bias && !owned_bias)
       run_tasks<OfBias>(a, shared, OfBias::tasks(a), [](OfBias& w, std::int64_t i) { w.run(i); });
   }

@@ -2,6 +2,8 @@
 // the rows, the sums over many queries, and the stores of gradients, also of those that are 0.
 #pragma once
 
+#include <math.h>  // exp: the C name, so that no inline overload is shared between levels
+
 #include "cpu/attention_backward/items.hpp"
 #include "cpu/blocks/elements.hpp"
 #include "cpu/blocks/transpose.hpp"
@@ -173,6 +175,24 @@ FALCHION_INLINE void sum_slopes(const AttentionBackwardArgs& a, const SharedRows
       to = static_cast<float>((a.accumulate ? to : 0.) + sum);
     }
   }
+}
+
+/// grad_sinks: -sum exp(sink - lse) D over the rows of a head, of all sequences where they share their sinks.
+FALCHION_INLINE void sum_sinks(const AttentionBackwardArgs& a, const SharedRows& shared) {
+  const std::int64_t entries = a.sinks_summed ? 1 : a.b;
+  for_each_task(a, entries * a.h_q, [&](std::byte*, std::int64_t task) {
+    const std::int64_t entry = task / a.h_q, h = task % a.h_q, g = group_of(a);
+    double sum = 0;
+    for (std::int64_t b = entry; b < (a.sinks_summed ? a.b : entry + 1); ++b) {
+      const BackwardItem item = BackwardItem::of(a, shared, b, h / g);
+      const float *lse = shared.lse + item.first_tile * kM, *d = shared.d + item.first_tile * kM;
+      const float sink = sink_of(a, b, h);
+      for (std::int64_t row = h % g; row < item.rows; row += g)
+        if (lse[row] != -__builtin_inff()) sum -= ::exp(static_cast<double>(sink) - lse[row]) * d[row];
+    }
+    float& to = static_cast<float*>(a.grad_sinks.data)[entry * a.grad_sinks.stride[0] + h * a.grad_sinks.stride[2]];
+    to = static_cast<float>((a.accumulate ? to : 0.) + sum);
+  });
 }
 
 /// zero_unused: makes all of a gradient 0, before the rows that belong to a sequence are written.

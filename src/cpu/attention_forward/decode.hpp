@@ -368,7 +368,7 @@ class DecodeWorker {
       for (int r = 0; r < tile_->count; ++r)
         weigh_keys<T>(a_, *tile_, r, key0, key0 + count, {m_[r], l_[r], m_[r]}, s_ + r * kDecodeKeys, 1);
     }
-    divide_by_sums(a_, *tile_);
+    divide_by_sums(a_, *tile_, m_);
   }
 
   const AttentionArgs& a_;

@@ -234,7 +234,7 @@ class ForwardWorker {
       for (int i = 0; i < t.count; ++i)
         weigh_keys<T>(a_, t, i, key0 + chunk.begin, end, {softmax.m[i], softmax.l[i], softmax.top[i]}, s_[0] + i, kM);
     }
-    for (int i = 0; i < count; ++i) divide_by_sums(a_, tile_[i]);
+    for (int i = 0; i < count; ++i) divide_by_sums(a_, tile_[i], softmax_[i].m);
   }
 
   const AttentionArgs& a_;

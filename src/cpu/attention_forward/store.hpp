@@ -13,13 +13,24 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
+/// The end of a row, whose sink has been added once.
+struct RowEnd {
+  float factor, lse;  // factor: of O
+};
+
 /// The result of the softmax of one row: O and l are sums over e^((s - m) unit), and top is the true maximum. m and top
 /// are in units of S. A row that saw no key has l = 0.
 struct RowResult {
   float m, l, top;
 
-  FALCHION_INLINE float factor() const { return l == 0 ? 0 : 1 / l; }  // of O
-  FALCHION_INLINE float lse(float unit) const { return l == 0 ? -__builtin_inff() : m * unit + ::logf(l); }
+  FALCHION_INLINE float factor() const { return l == 0 ? 0 : 1 / l; }  // of O, before the sink
+  /// sink: its score, -inf without one.
+  FALCHION_INLINE RowEnd end(float unit, float sink) const {
+    if (sink == -__builtin_inff()) return {factor(), l == 0 ? sink : m * unit + ::logf(l)};
+    const float keys = l == 0 ? -__builtin_inff() : m * unit, high = keys > sink ? keys : sink;
+    const float shrink = ::expf(keys - high), all = l * shrink + ::expf(sink - high);
+    return {l == 0 ? 0 : shrink / all, high + ::logf(all)};
+  }
   /// NaN where the LSE is NaN: a row with a score of +inf has no softmax.
   FALCHION_INLINE float row_max(float unit) const { return l == 0 ? -__builtin_inff() : l == l ? top * unit : l; }
 };
@@ -55,12 +66,13 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
     return;
   }
   const float unit = score_unit(a);
+  const RowEnd end = r.end(unit, sink_of(a, t.b, t.head(lane)));
   auto* out = t.row<typename T::Bits>(a.o, lane);
   if (r.l == 0)  // o itself may be NaN, since a probability of 0 times an Inf of V is NaN
     clear_row<T>(out, a.d_v);
   else
-    store_row<T>(out, o, r.factor(), a.d_v);
-  if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = r.lse(unit);
+    store_row<T>(out, o, end.factor, a.d_v);
+  if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = end.lse;
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
 
@@ -81,7 +93,8 @@ FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, co
 /// Merges the parts of one row with the weights l e^((m - max m) unit). A part that saw no key is skipped, since it may
 /// hold NaN. A part whose weight rounds to 0 is added nevertheless, so that its NaN is not lost.
 template <class T>
-void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head, float* sum) {
+void combine_row(const AttentionArgs& a, std::int64_t b, const Sequence& s, std::int64_t query, std::int64_t head,
+                 float* sum) {
   const float unit = score_unit(a);
   RowResult all{-__builtin_inff(), 0, -__builtin_inff()};
   for (int p = 0; p < a.splits; ++p) {
@@ -98,15 +111,16 @@ void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, 
     all.l += weight;
     for (std::int64_t c = 0; c < a.d_v; ++c) sum[c] += weight * record[c];
   }
+  const RowEnd end = all.end(unit, sink_of(a, b, head));
   const std::int64_t row = s.q_begin + query;
   auto* o =
       static_cast<typename T::Bits*>(a.o.data) + s.q_batch * a.o.stride[0] + row * a.o.stride[1] + head * a.o.stride[2];
-  store_row<T>(o, sum, all.factor(), a.d_v);
+  store_row<T>(o, sum, end.factor, a.d_v);
   auto statistic = [&](const View& x, float value) {
     if (x.data == nullptr) return;
     static_cast<float*>(x.data)[s.q_batch * x.stride[0] + head * x.stride[1] + row * x.stride[2]] = value;
   };
-  statistic(a.lse, all.lse(unit));
+  statistic(a.lse, end.lse);
   statistic(a.row_max, all.row_max(unit));
 }
 
@@ -116,8 +130,9 @@ void combine(const AttentionArgs& a) {
   for_each_worker(a, tasks, [&](int worker, Counter& next) {
     auto* sum = reinterpret_cast<float*>(a.scratch + static_cast<std::size_t>(worker) * a.scratch_bytes);
     for (std::int64_t i; (i = next.take()) < tasks;) {
-      const Sequence s = Sequence::of(a, i / a.h_q);
-      for (std::int64_t query = 0; query < s.q_len; ++query) combine_row<T>(a, s, query, i % a.h_q, sum);
+      const std::int64_t b = i / a.h_q;
+      const Sequence s = Sequence::of(a, b);
+      for (std::int64_t query = 0; query < s.q_len; ++query) combine_row<T>(a, b, s, query, i % a.h_q, sum);
     }
   });
 }
@@ -149,16 +164,18 @@ FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i
     }
   }
 }
-/// Divides by the sum of the numbers that weigh_keys() wrote. Neither l nor the LSE is a good divisor: l is the sum of
-/// the kernel's own e^(s - m), where 16-bit types may round m by a few thousandths, and an f32 LSE near 1e9 is the same
-/// number for one key and for three.
-FALCHION_INLINE void divide_by_sums(const AttentionArgs& a, const TileRows& t) {
+/// Divides by the sum of the numbers that weigh_keys() wrote, relative to m (one a row), and of the sink. Neither l nor
+/// the LSE is a good divisor: l is the sum of the kernel's own e^(s - m), where 16-bit types may round m by a few
+/// thousandths, and an f32 LSE near 1e9 is the same number for one key and for three.
+FALCHION_INLINE void divide_by_sums(const AttentionArgs& a, const TileRows& t, const float* m) {
+  const double unit = score_unit(a);
   const std::int64_t step = a.probabilities.stride[3];
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);
     double sum = 0;
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) sum += row[j * step];
     if (!(sum > 0)) continue;  // the row sees no key, or its visible scores are all NaN
+    if (a.sinks.data != nullptr) sum += ::exp(sink_of(a, t.b, t.head(i)) - m[i] * unit);
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) row[j * step] = static_cast<float>(row[j * step] / sum);
   }
 }

@@ -152,6 +152,64 @@ __global__ void __launch_bounds__(32) sum_slopes(const __grid_constant__ Attenti
   *to = a.accumulate ? *to + sum : sum;
 }
 
+constexpr int kSinkWarps = 32;
+
+/// grad_sinks of one head, of one sequence or of all of them: -sum exp(sink - lse) D over its rows, always in the same
+/// order. Few sequences have several warps each, many share one.
+__global__ void __launch_bounds__(32 * kSinkWarps) sum_sinks(const __grid_constant__ AttentionBackwardArgs a) {
+  __shared__ float of_warps[kSinkWarps];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const int h = static_cast<int>(blockIdx.x % a.h_q), entry = static_cast<int>(blockIdx.x / a.h_q);
+  const int first = a.sinks_summed ? 0 : entry, count = a.sinks_summed ? static_cast<int>(a.b) : 1;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int shares = 1;  // warps of a sequence
+  while (2 * shares * count <= kSinkWarps && shares < kSinkWarps) shares *= 2;
+  const BackwardLayout layout = BackwardLayout::of(a);
+  float sum = 0;
+  for (int b = first + warp / shares; b < first + count; b += kSinkWarps / shares) {
+    const Rows q = rows_of_q(a, b);
+    const float sink = sink_of(a, b, h);
+    const float* delta = layout.delta(a) + layout.first_row(a, b, h, q.begin);
+    const float* lse = static_cast<const float*>(a.lse.data) + q.batch * a.lse.stride[0] + h * a.lse.stride[1] +
+                       q.begin * a.lse.stride[2];
+#pragma unroll 4
+    for (int i = warp % shares * 32 + lane; i < q.length; i += shares * 32) {
+      const RowStatistic row{lse[i * a.lse.stride[2]], delta[i]};
+      sum -= counts_for_nothing(row) ? 0.f : ::expf(sink - row.lse) * row.delta;
+    }
+  }
+  const auto over_warp = [](float x) {
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+  };
+  sum = over_warp(sum);
+  if (lane == 0) of_warps[warp] = sum;
+  __syncthreads();
+  if (warp != 0) return;
+  sum = over_warp(of_warps[lane]);
+  if (lane != 0) return;
+  float* to = static_cast<float*>(a.grad_sinks.data) + entry * a.grad_sinks.stride[0] + h * a.grad_sinks.stride[2];
+  *to = a.accumulate ? *to + sum : sum;
+}
+
+cudaError_t launch_sink_sums(const AttentionBackwardArgs& a, void* stream) {
+  const std::int64_t blocks = (a.sinks_summed ? 1 : a.b) * a.h_q;
+  if (a.grad_sinks.data == nullptr || blocks == 0) return cudaSuccess;
+  return launch_kernel<sum_sinks>(static_cast<unsigned>(blocks), 32 * kSinkWarps, 0, stream, a.early, a);
+}
+
+template <class Element>
+cudaError_t launch_row_statistics(const AttentionBackwardArgs& a, float unit, int summed, void* stream) {
+  AttentionBackwardArgs tiled = a;
+  tiled.row_tiles = backward_tiles(a, a.s_q, a.total_q, kTileRows);
+  const std::int64_t blocks = backward_blocks(tiled, Owner::rows, 1);
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (blocks == 0) return cudaSuccess;
+  return launch_kernel<row_statistics<Element>>(static_cast<unsigned>(blocks), kThreads, 0, stream, a.early, tiled,
+                                                BackwardDivisors(tiled, Owner::rows, 1), unit, summed);
+}
+
 }  // namespace
 
 template <class Element>
@@ -160,13 +218,8 @@ int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summe
     const cudaError_t error = a.grads_f32 ? clear_gradients<float>(a, stream) : clear_gradients<Element>(a, stream);
     if (error != cudaSuccess) return error;
   }
-  AttentionBackwardArgs tiled = a;
-  tiled.row_tiles = backward_tiles(a, a.s_q, a.total_q, kTileRows);
-  const std::int64_t blocks = backward_blocks(tiled, Owner::rows, 1);
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  if (blocks == 0) return cudaSuccess;
-  return launch_kernel<row_statistics<Element>>(static_cast<unsigned>(blocks), kThreads, 0, stream, a.early, tiled,
-                                                BackwardDivisors(tiled, Owner::rows, 1), unit, summed);
+  const cudaError_t error = launch_row_statistics<Element>(a, unit, summed, stream);
+  return error == cudaSuccess ? launch_sink_sums(a, stream) : error;
 }
 template int launch_before_backward<float>(const AttentionBackwardArgs&, float, int, void*);
 template int launch_before_backward<cutlass::half_t>(const AttentionBackwardArgs&, float, int, void*);

@@ -7,10 +7,11 @@
 namespace falchion::gpu {
 
 /// Enqueues the kernels before the main one: gradients of unused rows become 0 if requested, and the statistics of all
-/// rows (RowStatistic) are written into the workspace. unit is the factor of the lse: 1, or log2(e) for kernels that
-/// fold the scale into the exponent of 2. summed: the columns of grad_q's sums to which several CTAs will add, or 0 if
-/// there are no such sums; with any_order these sums become 0, else the turns of the CTAs are reset. Element is float,
-/// cutlass::half_t or cutlass::bfloat16_t. Returns a cudaError_t.
+/// rows (RowStatistic) are written into the workspace, from which grad_sinks is summed if it is requested. unit is the
+/// factor of the lse: 1, or log2(e) for kernels that fold the scale into the exponent of 2. summed: the columns of
+/// grad_q's sums to which several CTAs will add, or 0 if there are no such sums; with any_order these sums become 0,
+/// else the turns of the CTAs are reset. Element is float, cutlass::half_t or cutlass::bfloat16_t. Returns a
+/// cudaError_t.
 template <class Element>
 int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summed, void* stream);
 

@@ -23,10 +23,12 @@ struct PartWeights {
   float weight[kEach];  // l_i 2^(m_i - m) / l; -1 for an empty part
   float lse;            // of all parts together
 
-  FALCHION_DEVICE PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows) {
+  /// sink: that of the row's head, -inf without one.
+  FALCHION_DEVICE PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows, float sink) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* parts = reinterpret_cast<const float2*>(a.partial_m_l) + row;
-    float m = -FALCHION_INF, l = 0;
+    if (!kExact) sink *= kLog2e;
+    float m = sink, l = 0;
     float2 of_part[kEach];  // m, l
     CUTE_UNROLL
     for (int i = 0; i < kEach; ++i) {
@@ -40,6 +42,7 @@ struct PartWeights {
     CUTE_UNROLL
     for (int i = 0; i < kEach; ++i) l += weight[i] = of_part[i].y * power(of_part[i].x - reference);
     for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
+    if (sink != -FALCHION_INF) l += power(sink - reference);
     CUTE_UNROLL
     for (int i = 0; i < kEach; ++i) weight[i] = of_part[i].y == 0 ? -1 : weight[i] / l;
     lse = l == 0 ? -FALCHION_INF : natural(reference, l);
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __
   if (row >= rows) return;
   const std::int64_t h = row % a.h_q, i = row / a.h_q % a.s_q, b = row / a.h_q / a.s_q;
   if (a.used_q != nullptr && i >= a.used_q[b]) return;  // rows past the used length stay untouched
-  const PartWeights<Element> weights(a, row, rows);
+  const PartWeights<Element> weights(a, row, rows, sink_of(a, b, h));
   if (threadIdx.x % 32 == 0 && a.lse.data != nullptr)
     static_cast<float*>(a.lse.data)[b * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]] = weights.lse;
   const float* from = a.partial_o + row * a.d_v;

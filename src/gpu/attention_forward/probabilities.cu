@@ -71,11 +71,14 @@ __global__ void __launch_bounds__(kProbabilityThreads)
     m = fmaxf(m, score);
   }
   m = reduce_block(m, of_warps, [](float x, float y) { return fmaxf(x, y); });
+  const float sink = sink_of(a, b, h);
+  m = fmaxf(m, sink);
   const float reference = m == -FALCHION_INF ? 0.f : m;
 
   float l = 0;
   for (int j = first; j < a.s_k; j += kProbabilityThreads) l += ::expf(p[j * step] - reference);
   l = reduce_block(l, of_warps, [](float x, float y) { return x + y; });
+  l += ::expf(sink - reference);
 
   // l is 0 where no key is seen, or only keys with a score of -inf. Where l is NaN, P of every key that is seen is NaN,
   // even if its score is -inf.

@@ -17,13 +17,15 @@ FALCHION_DEVICE void scale_rows(Output&& O, const float (&factor)[kRows]) {
     for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
   }
 }
-/// The same, but a factor of 0 gives 0 even for NaN and Inf of O (an empty row, or dropout of everything).
+/// The same, but a factor of 0 gives 0 even for NaN and Inf of O (an empty row, or dropout of everything). One of -0 is
+/// multiplied like any other.
 template <class Output, int kRows>
 FALCHION_DEVICE void normalise_rows(Output&& O, const float (&factor)[kRows]) {
   scale_rows(O, factor);
+  const auto is_none = [](float x) { return __float_as_uint(x) == 0; };
   bool none = false;
   CUTE_UNROLL
-  for (int r = 0; r < kRows; ++r) none |= factor[r] == 0;
+  for (int r = 0; r < kRows; ++r) none |= is_none(factor[r]);
   // This is a loop that runs at most once. ptxas would turn an `if` into a select for each element, 128 per thread at d
   // 256.
   const int runs = __any_sync(~0u, none);
@@ -32,7 +34,7 @@ FALCHION_DEVICE void normalise_rows(Output&& O, const float (&factor)[kRows]) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       CUTE_UNROLL
-      for (int c = 0; c < size<1>(O); ++c) O(r, c) = factor[r] == 0 ? 0.f : O(r, c);
+      for (int c = 0; c < size<1>(O); ++c) O(r, c) = is_none(factor[r]) ? 0.f : O(r, c);
     }
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/sinks.cuh"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
@@ -55,13 +56,19 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
     normal[r] = softmax.l[r] == 0 ? 0.f : scores.kept_scale() * reciprocal(softmax.l[r]);
-    if (a.splits == 1 && a.lse.data == nullptr) continue;
+    if (a.splits == 1 && a.lse.data == nullptr && !has_sinks(a)) continue;
     const int row = t.row0 + get<0>(cO(r, 0));
+    float lse = softmax.lse(r, scores.nats);
+    if (has_sinks(a) && a.splits == 1) {
+      const RowEnd end = end_with_sink(softmax.reference(r, scores.unit), softmax.l[r], sink_of_row(a, t, row));
+      normal[r] = scores.kept_scale() * end.factor;
+      lse = end.lse;
+    }
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     if (a.splits > 1)
       store_part(a, t, row, softmax.reference(r, scores.unit), softmax.l[r]);
-    else
-      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = softmax.lse(r, scores.nats);
+    else if (a.lse.data != nullptr)
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   scores.store_row_max(softmax, cO);
   normalise_rows(O, normal);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/sinks.cuh"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
@@ -51,13 +52,19 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
     normal[r] = softmax.l[r] == 0 ? 0.f : reciprocal(softmax.l[r]);
-    if (a.splits == 1 && a.lse.data == nullptr) continue;
+    if (a.splits == 1 && a.lse.data == nullptr && !has_sinks(a)) continue;
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    float lse = softmax.lse(r, nats);
+    if (has_sinks(a) && a.splits == 1) {
+      const RowEnd end = end_with_sink(softmax.reference(r, nats * kLog2e), softmax.l[r], sink_of_row(a, t, row));
+      normal[r] = end.factor;
+      lse = end.lse;
+    }
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     if (a.splits > 1)
       store_part(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
-    else
-      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = softmax.lse(r, nats);
+    else if (a.lse.data != nullptr)
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   normalise_rows(O, normal);
   if (a.splits > 1)
@@ -66,7 +73,7 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     store_o<typename Config::Element>(a, t, O, cO);
 }
 
-/// Stores the result of rows that see no key: O = 0 and LSE = -inf.
+/// Stores the result of rows that see no key: O = 0 and LSE = -inf, or the sink.
 template <class Config>
 FALCHION_DEVICE void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});

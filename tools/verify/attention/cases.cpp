@@ -106,13 +106,14 @@ constexpr Feature kFeatures[] = {
     {"ALiBi", [](Attention* a) { a->alibi = true; }},
     {"bias", [](Attention* a) { a->bias = true; }},
     {"mask", [](Attention* a) { a->mask = true; }},
+    {"sinks", [](Attention* a) { a->sinks = true; }},
     {"dropout", [](Attention* a) { a->dropout = 0.2F; }},
     {"everything at once",
      [](Attention* a) {
        a->band = Band::window(40, 3, kBottomRight);
        a->score = {0.15F, 20};
        a->dropout = 0.1F;
-       a->alibi = a->bias = a->mask = true;
+       a->alibi = a->bias = a->mask = a->sinks = true;
      }},
 };
 
@@ -130,6 +131,7 @@ void add_shapes(std::vector<VerifyCase>* out) {
 constexpr Feature kBackwardFeatures[] = {
     {"a gradient of lse", [](Attention* a) { a->grad_lse = true; }},
     {"gradients of bias and slopes", [](Attention* a) { a->alibi = a->bias = a->grad_alibi = a->grad_bias = true; }},
+    {"the gradient of sinks", [](Attention* a) { a->sinks = a->grad_sinks = a->grad_lse = true; }},
     {"gradients in f32", [](Attention* a) { a->grads = Grads::f32; }},
     {"gradients that are added", [](Attention* a) { a->grads = Grads::accumulate; }},
     {"grad_q alone", [](Attention* a) { a->frozen = 2; }},

@@ -107,6 +107,8 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
     p->slopes_by_batch = dice->chance(0.4);
     if (dice->chance(0.3)) draw_align(dice, &a);
   }
+  a.sinks = dice->chance(0.2);
+  p->sinks_by_batch = a.sinks && dice->chance(0.3);
   if (plain) return;
   const auto ones = [&] { return static_cast<unsigned>(dice->chance(0.5) ? 0 : dice->between(1, 7)); };
   if (dice->chance(0.35)) {
@@ -249,7 +251,7 @@ void draw_storages(Dice* dice, Problem* p) {
     p->storage[operand] = draw_storage(dice, false, true);
     p->storage[operand].zero &= 7U;  // keys are never broadcast
   }
-  p->storage["alibi"] = draw_storage(dice, false, true);
+  for (const char* operand : {"alibi", "sinks"}) p->storage[operand] = draw_storage(dice, false, true);
   if (p->attention.page_size > 0) p->storage["page_table"] = draw_storage(dice, false, false);
   if (p->attention.append)
     for (const char* operand : {"k_new", "v_new"}) p->storage[operand] = draw_storage(dice, true, true);

@@ -54,7 +54,8 @@ Contents::Shape AttentionInputs::scores(const Broadcast& broadcast) const {
 unsigned AttentionInputs::ones_of(const OperandField& of) const {
   if (&of == operand_named("bias")) return p_.bias.one;
   if (&of == operand_named("mask")) return p_.mask.one;
-  const bool by_batch = p_.slopes_by_batch && &of == operand_named("alibi");
+  const bool by_batch =
+      (p_.slopes_by_batch && &of == operand_named("alibi")) || (p_.sinks_by_batch && &of == operand_named("sinks"));
   return of.shape == OperandField::head_numbers && !by_batch ? 1 : 0;
 }
 
@@ -216,6 +217,7 @@ void AttentionInputs::fill() {
   spoil(&in_.k_new.data, p_.storage_of("k_new"), true);
   spoil(&in_.v_new.data, p_.storage_of("v_new"), true);
   each_input(*this, [&](const OperandField& of, Input& input) {
+    if (&of == operand_named("sinks")) return fill_sinks(&input.data);
     if (of.shape == OperandField::head_numbers) fill_head_numbers(&input.data, of.name == std::string_view("alibi"));
   });
 }
@@ -239,6 +241,17 @@ void AttentionInputs::write_table(std::byte* base) const {
       static_cast<std::int32_t*>(
           to.data)[(to.shape[0] > 1 ? row * to.stride[0] : 0) + (to.shape[1] > 1 ? column * to.stride[1] : 0)] =
           table_.entries[static_cast<std::size_t>(row * table_.columns + column)];
+}
+
+/// Sinks below, among and above the scores; one of 16 is -inf, which is none.
+void AttentionInputs::fill_sinks(Contents* data) const {
+  constexpr float kSpread[] = {1, 1, 4, 100};
+  const float spread = kSpread[stream(12) % 4];
+  data->change([&](auto b, auto, auto h, auto, float) {
+    const std::uint64_t bits = random_bits(stream(13), static_cast<std::uint64_t>(b * 4099 + h));
+    if (bits % 16 == 0) return -std::numeric_limits<float>::infinity();
+    return spread * (static_cast<float>(bits / 16 % 4096) / 1024 - 2);
+  });
 }
 
 void AttentionInputs::write(std::byte* base) const {

@@ -87,6 +87,7 @@ class AttentionInputs {
   void fill_bias();
   void fill_mask();
   void fill_head_numbers(Contents* data, bool any_sign) const;
+  void fill_sinks(Contents* data) const;
   void plant();
 
   const Problem p_;

@@ -118,6 +118,7 @@ void tidy_attention(Problem* p) {
   }
   if (p->origin.h != 0 || p->origin.h_q != 0) p->origin.h_q = std::max(p->origin.h_q, p->origin.h + a.h_q);
   if (!a.alibi) p->slopes_by_batch = false;
+  if (!a.sinks) p->sinks_by_batch = false;
 }
 
 void require_attention(const Problem& p) {

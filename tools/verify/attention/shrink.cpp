@@ -48,6 +48,7 @@ void simplify_attention(const Problem& from, Steps* steps) {
   offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
   offer(from, steps, [](Problem& p) { p.origin = {}; });
   offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
+  offer(from, steps, [](Problem& p) { p.sinks_by_batch = false; });
   offer(from, steps, [](Problem& p) { p.attention.band = {}; });
   offer(from, steps, [](Problem& p) { p.attention.band.left = Band::unbounded; });
   if (from.attention.band.align != Align::unset)  // which is simpler still

@@ -18,6 +18,8 @@ void draw_wanted(Dice* dice, Problem* p) {
   p->grad_bias.one = static_cast<unsigned>(dice->chance(0.3) ? 0 : dice->between(1, 15));
   a.grad_alibi = a.alibi && dice->chance(0.7);
   p->grad_alibi_by_batch = dice->chance(0.5);
+  a.grad_sinks = a.sinks && dice->chance(0.8);
+  p->grad_sinks_by_batch = dice->chance(0.3);
 }
 
 void draw_storages(Dice* dice, Problem* p) {
@@ -28,7 +30,8 @@ void draw_storages(Dice* dice, Problem* p) {
   if (dice->chance(0.1)) p->storage["grad_o"] = {.zero = dice->pick({15U, 15U, 8U, 7U})};  // that of a plain sum of o
   p->storage["grad_lse"] = draw_storage(dice, false, true);
   for (const char* operand : {"grad_q", "grad_k", "grad_v"}) p->storage[operand] = draw_storage(dice, true, false);
-  for (const char* operand : {"grad_bias", "grad_alibi"}) p->storage[operand] = draw_storage(dice, false, false);
+  for (const char* operand : {"grad_bias", "grad_alibi", "grad_sinks"})
+    p->storage[operand] = draw_storage(dice, false, false);
 #define FALCHION_FORWARD_FIELD(kind, key, member, option, text) \
   if (std::string_view(#key) != "lse") p->storage.erase(#key);
 #include "base/fields.def"

@@ -25,6 +25,8 @@ void tidy_backward(Problem* p) {
   if (!a.grad_bias) p->grad_bias = {};
   a.grad_alibi = a.grad_alibi && a.alibi;
   if (!a.grad_alibi) p->grad_alibi_by_batch = false;
+  a.grad_sinks = a.grad_sinks && a.sinks;
+  if (!a.grad_sinks) p->grad_sinks_by_batch = false;
 }
 
 void require_backward(const Problem& p) {

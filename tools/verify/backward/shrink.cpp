@@ -10,6 +10,7 @@ void simplify_attention_backward(const Problem& from, Steps* steps) {
   });
   offer(from, steps, [](Problem& p) { p.grad_bias = {}; });
   offer(from, steps, [](Problem& p) { p.grad_alibi_by_batch = false; });
+  offer(from, steps, [](Problem& p) { p.grad_sinks_by_batch = false; });
   offer(from, steps, [](Problem& p) { p.data.grad = 1; });
   offer(from, steps, [](Problem& p) { p.data.state = Data{}.state; });
   simplify_attention(from, steps);

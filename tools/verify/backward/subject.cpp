@@ -18,8 +18,8 @@ using falchion::judge::kGradientNames;
 using falchion::judge::kGradients;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-constexpr Tensor Operands::*kOutputs[kGradients] = {&Operands::grad_q, &Operands::grad_k, &Operands::grad_v,
-                                                    &Operands::grad_bias, &Operands::grad_alibi};
+constexpr Tensor Operands::*kOutputs[kGradients] = {&Operands::grad_q,    &Operands::grad_k,     &Operands::grad_v,
+                                                    &Operands::grad_bias, &Operands::grad_alibi, &Operands::grad_sinks};
 
 /// The result of the problem's forward pass, in f32 arithmetic and rounded like a kernel's: dense o and lse.
 struct State {
@@ -111,6 +111,7 @@ void AttentionBackwardSubject::lay_out() {
   output(Gradient::v, dtype, {batch, k_rows, a_.h_k, a_.d_v}, (a_.frozen & 2) == 0);
   output(Gradient::bias, DType::f32, inputs_.scores(p_.grad_bias), a_.grad_bias);
   output(Gradient::alibi, DType::f32, {p_.grad_alibi_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.grad_alibi);
+  output(Gradient::sinks, DType::f32, {p_.grad_sinks_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.grad_sinks);
 }
 
 /// o and lse of the forward pass, modified as Data::state says.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/sinks.cuh"
 #include "gpu/attention_forward/tile.cuh"
 #include "sm80/attention_forward/f32/config.cuh"
 #include "sm80/attention_forward/store.cuh"
@@ -27,12 +28,21 @@ FALCHION_DEVICE void store_exact(const AttentionArgs& a, const AttentionTile& t,
     }
   }
   const int own = t.row0 + at.row + 2 * mine;
+  RowEnd end{};
+  if (has_sinks(a) && a.splits == 1) {
+    end = exact_end_with_sink(m, l, sink_of_row(a, t, own));
+    CUTE_UNROLL
+    for (int r = 0; r < Config::kOwnRows; ++r)
+      normal[r] = kept_scale * __shfl_sync(~0u, end.factor, at.row % 2 + 2 * r);  // lanes of a row: every second one
+  }
   if (mine < Config::kOwnRows && own < t.rows) {
     if (a.splits > 1)
       store_part(a, t, own, m, l);
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, own)] =
-          l == 0 ? -FALCHION_INF : static_cast<float>(m + ::log(static_cast<double>(l)));
+          has_sinks(a) ? end.lse
+          : l == 0     ? -FALCHION_INF
+                       : static_cast<float>(m + ::log(static_cast<double>(l)));
     if (a.row_max.data != nullptr)  // NaN where the LSE is NaN
       static_cast<float*>(a.row_max.data)[statistic(a.row_max, a, t, own)] = l == l ? m : l;
   }

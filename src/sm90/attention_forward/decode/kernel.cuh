@@ -24,13 +24,15 @@ FALCHION_DEVICE void end_segment(const AttentionArgs& a, const Divisors& by, con
   const bool hears = walk.shares_with_earlier() && shared.hears.count > 0;
   for (int row = own.line; row - own.line < walk.rows; row += own.lines) {
     const bool owns = own.share == 0 && row < walk.rows;
+    // Read ahead: what others tell is on its way meanwhile.
+    const float sink = owns && has_sinks(a) ? sink_of(a, walk.b, head_of(a, by, walk, row)) : -FALCHION_INF;
     DecodePart part = owns ? add_warps<Config>(shared, row, own.four, c) : DecodePart::of_no_keys();
     if (hears) messages.hear_part(walk, own, row, walk.rows, part);
     if (!owns) continue;
     if (walk.tells()) {
       messages.tell_part(part, row, own.four);
     } else {
-      store_part<Config>(a, by, walk, part, row, own.four);
+      store_part<Config>(a, by, walk, part, row, own.four, sink);
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/sinks.cuh"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/sm90_softmax_f32.cuh"
 
@@ -49,12 +50,21 @@ FALCHION_DEVICE void store_halves(const AttentionArgs& a, const AttentionTile& t
     l = softmax.l[1];
   }
   const int row = t.row0 + static_cast<int>(get<0>(cO(0, 0))) + 8 * mine;  // the second row is 8 below the first
+  RowEnd end{};
+  if (has_sinks(a) && a.splits == 1) {
+    end = exact_end_with_sink(static_cast<double>(m) * a.scale, l, sink_of_row(a, t, row));
+    const int first = static_cast<int>(threadIdx.x) % 32 / 4 * 4;
+    CUTE_UNROLL
+    for (int r = 0; r < SoftmaxF32::kSize; ++r) normal[r] = __shfl_sync(~0u, end.factor, first + r);
+  }
   if (mine < SoftmaxF32::kSize && row < t.rows) {
     if (a.splits > 1)
       store_part(a, t, row, m * a.scale, l);
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] =
-          l == 0 ? -FALCHION_INF : static_cast<float>(static_cast<double>(m) * a.scale + ::log(static_cast<double>(l)));
+          has_sinks(a) ? end.lse
+          : l == 0     ? -FALCHION_INF
+                       : static_cast<float>(static_cast<double>(m) * a.scale + ::log(static_cast<double>(l)));
   }
   normalise_rows(O, normal);
   if (a.splits > 1)
