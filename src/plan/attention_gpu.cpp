@@ -81,12 +81,10 @@ std::string why_not_halves(const Attention& a, bool named) {
               scaled_text(flops, "flop"));
 }
 
-/// Parts that begin at multiples of split_keys begin at a tile, and each has a place in the workspace.
-std::string why_not_parts(const Variant& listed, const Attention& a) {
+/// Each part of the keys has a place in the workspace. It begins at a tile: split_keys is a multiple of 64, and the
+/// tiles of the kinds that have it are of 64, 32 or 16 keys.
+std::string why_not_parts(const Attention& a) {
   if (a.split_keys == 0) return "";
-  const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
-  if (a.split_keys % keys != 0)
-    return text("split_keys = ", a.split_keys, ": here it must be a multiple of the ", keys, " keys of a tile");
   if (a.row_max) return "row_max with split_keys: the largest score of a row is in one part";
   const std::int64_t parts = ceil_div(a.s_k, a.split_keys);
   return parts <= gpu::kMaxSplits ? ""
@@ -100,7 +98,7 @@ std::string why_not(const Variant& listed, const Attention& a, bool named) {
   const std::int64_t rows = rows_a_head(a);
   if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
   if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
-  if (std::string why = why_not_parts(listed, a); !why.empty()) return why;
+  if (std::string why = why_not_parts(a); !why.empty()) return why;
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   return is_halves(listed) ? why_not_halves(a, named) : "";
@@ -204,10 +202,11 @@ bool rows_fit(const Attention& a, const Operands& x) noexcept {
   return !a.packed || (x.q.shape[1] <= a.b * a.s_q && x.k.shape[1] <= a.b * a.s_k);
 }
 
-bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
+/// new_keys: the kernel reads k_new and v_new by chunks, too.
+bool aligned_to_16(const Attention& a, const Operands& x, bool new_keys) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
   return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
-         rows_aligned(x.o) && (!a.append || (rows_aligned(x.k_new) && rows_aligned(x.v_new)));
+         rows_aligned(x.o) && (!new_keys || (rows_aligned(x.k_new) && rows_aligned(x.v_new)));
 }
 
 }  // namespace
@@ -215,7 +214,7 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 Layout layout_of(const PlanData& plan, const Operands& x) noexcept {
   const Attention& a = plan.attention().problem;
   Layout layout;
-  layout.met.add_if(aligned_to_16(a, x), Condition::aligned);
+  layout.met.add_if(aligned_to_16(a, x, a.append && is_decode_of_hopper(*plan.variant)), Condition::aligned);
   layout.met.add_if(rows_fit(a, x), Condition::room);
   if (plan.variant->backend == Backend::sm90)
     layout.met.add_if(fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v), Condition::tma);

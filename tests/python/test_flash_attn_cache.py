@@ -166,6 +166,39 @@ def test_varlen_in_pages(device):
 
 
 @on_devices
+@pytest.mark.parametrize("new", [0, 2])
+def test_an_index_out_of_bounds_is_nobodys_pages(new, device, monkeypatch):
+    """Where bounds are not asked, as on a GPU, no other sequence's pages are read or written."""
+    monkeypatch.setattr(_kvcache.Bounds, "check", lambda self: None)
+    q, k_cache, v_cache = problem(b=2, s_q=2, s_k=8, device=device)
+    _, k, v = problem(b=2, s_q=2, s_k=2, device=device, seed=1)
+    pages = [x.reshape(4, 4, *x.shape[2:]).clone() for x in (k_cache, v_cache)]
+    table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32, device=device)
+    lengths = torch.tensor([6, 6], dtype=torch.int32, device=device)
+    index = torch.tensor([2, -1], dtype=torch.int32, device=device)
+    seen = _kvcache.Cache(q, tuple(pages), ("page_table", table), index)
+    assert seen.table.tolist() == [[-1, -1], [-1, -1]]
+    if device == "cpu":
+        return  # there the engine itself refuses such a table
+    o = v3.flash_attn_with_kvcache(
+        q, *pages, k if new else None, v if new else None, cache_seqlens=lengths,
+        cache_batch_idx=index, page_table=table,
+    )  # fmt: skip
+    assert (o == 0).all()
+    for found, old in zip(pages, (k_cache, v_cache)):
+        assert torch.equal(found.reshape(old.shape), old)
+
+
+@pytest.mark.parametrize("name", ["fwd", "varlen_fwd", "bwd", "varlen_bwd"])
+def test_the_compiled_module_takes_no_generator(name):
+    place = {"fwd": 12, "varlen_fwd": 20, "bwd": 17, "varlen_bwd": 22}[name]
+    q = torch.randn(1, 1, 1, 8)
+    arguments = [q, q, q] + [None] * (place - 3) + [torch.empty(1)]
+    with pytest.raises(RuntimeError, match="`generator` argument is no longer supported"):
+        getattr(fa.flash_attn_interface.flash_attn_gpu, name)(*arguments)
+
+
+@on_devices
 def test_the_compiled_module_of_flash_attn(device):
     """The functions below FlashAttention's own, which its tests call, are those above."""
     gpu = fa.flash_attn_interface.flash_attn_gpu
@@ -195,7 +228,7 @@ def test_the_compiled_module_of_flash_attn(device):
     cached = q, k, v, None, None, used, None, None, None, None, None, None, out, 0.25, True, -1, -1, 0.0, True, 0
     o, lse = gpu.fwd_kvcache(*cached)
     assert o is out and torch.equal(o, fa.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, causal=True))
-    with pytest.raises(falchion.Unsupported, match="gen_ is given"):
+    with pytest.raises(falchion.Unsupported, match="no longer supported"):
         gpu.fwd(q, k, v, None, None, 0.0, 0.25, True, -1, -1, 0.0, False, torch.Generator())
     with pytest.raises(falchion.Unsupported, match="dropout_p = 0.5 is given with block_table"):
         varlen(q.flatten(0, 1), *pages, starts, starts, 6, 20, 0.5, 0.25, True, block_table=table)

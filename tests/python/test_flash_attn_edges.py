@@ -167,6 +167,8 @@ def test_numbers_of_other_libraries():
     starts = ints(0, 5, 10)
     rows = x.flatten(0, 1)
     packed = fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, 5, 5)
+    near, same = (fa.flash_attn_with_kvcache(**cache("cpu"), window_size=w) for w in ((3, 2), torch.tensor([3, 2])))
+    assert torch.equal(near, same)
     for made in (np.int32, np.array, torch.tensor):
         got = fa.flash_attn_with_kvcache(**{**cache("cpu"), "cache_seqlens": made(5)})
         assert torch.equal(got, want)

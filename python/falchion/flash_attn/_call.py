@@ -49,6 +49,8 @@ def _side_of(name: str, side: Any) -> int:
 
 def sides_of(window_size: Any) -> tuple[int, int]:
     """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
+    if isinstance(window_size, Tensor):  # FlashAttention's own tests give one
+        window_size = window_size.tolist()
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
     left, right = window_size

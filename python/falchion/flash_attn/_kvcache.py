@@ -62,7 +62,8 @@ class Cache:
             pages = table_of(self.table_name, pages, rows, q.device)
             self.capacity = self.size * pages.shape[1]
             if self.batch is not None:
-                pages = pages[self.batch.clamp(0, rows - 1)]
+                inside = ((self.batch >= 0) & (self.batch < rows))[:, None]
+                pages = torch.where(inside, pages[self.batch.clamp(0, rows - 1)], -1)
             self.table = pages
 
     def _batch(self, batch: Tensor, rows: int) -> Tensor:
@@ -140,7 +141,8 @@ class Cache:
         new = self.new if isinstance(self.new, int) else int(self.new[at]) if at else 0
         name = f"cache_seqlens[{at[0]}]" if at else "cache_seqlens"
         more = f", and {new} keys are new" if new else ""
-        return f"{name} = {x}{more}: the cache holds 0 to {self.capacity} keys of a sequence"
+        holds = "the cache holds" if self.table is None else f"{self.table_name} has pages for"
+        return f"{name} = {x}{more}: {holds} 0 to {self.capacity} keys of a sequence"
 
     def turn(
         self,

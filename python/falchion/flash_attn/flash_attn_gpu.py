@@ -16,9 +16,13 @@ from ._call import dense, packed, truth
 from ._kvcache import Cache
 
 
-def _refuse_generator(generator: Any) -> None:
+def _refuse(generator: Any, num_splits: int = 0) -> None:
     if generator is not None:
-        raise Unsupported("gen_ is given: dropout draws from torch's default generator, so it is None")
+        raise Unsupported(
+            "the `generator` argument is no longer supported: dropout draws from torch's default one"
+        )
+    if num_splits > 1:
+        raise Unsupported("num_splits > 1 is not supported: the engine cuts the keys itself")
 
 
 def _filled(out: Tensor | None, found: Tensor) -> Tensor:
@@ -48,7 +52,7 @@ def fwd(
     return_softmax: bool,
     gen_: Any = None,
 ) -> list[Tensor | None]:
-    _refuse_generator(gen_)
+    _refuse(gen_)
     found = dense(
         q,
         k,
@@ -87,8 +91,9 @@ def varlen_fwd(
     softcap: float,
     return_softmax: bool,
     gen_: Any = None,
+    num_splits: int = 0,
 ) -> list[Tensor | None]:
-    _refuse_generator(gen_)
+    _refuse(gen_, num_splits)
     found = packed(
         q,
         k,
@@ -109,6 +114,21 @@ def varlen_fwd(
         return_attn_probs=True,
     )
     return _all(out_, found, truth("return_softmax", return_softmax))
+
+
+def _backward(name: str, generator: Any) -> None:
+    _refuse(generator)
+    raise Unsupported(f"{name} is not offered: gradients are autograd's, through flash_attn_func")
+
+
+def bwd(*arguments: Any) -> None:
+    """Its generator is argument 17."""
+    _backward("bwd", arguments[17] if len(arguments) > 17 else None)
+
+
+def varlen_bwd(*arguments: Any) -> None:
+    """Its generator is argument 22."""
+    _backward("varlen_bwd", arguments[22] if len(arguments) > 22 else None)
 
 
 def fwd_kvcache(

@@ -290,6 +290,7 @@ def _flash_attn_varlen_forward(
     leftpad_k: Tensor | None = None,
     seqused_k: Tensor | None = None,
     zero_tensors: bool = False,
+    num_splits: int = 0,
 ) -> tuple[Any, ...]:
     """(out, softmax_lse, S_dmask, rng_state), of which the last one is zeros. FlashAttention's tests call it."""
     return tuple(
@@ -314,6 +315,8 @@ def _flash_attn_varlen_forward(
             window_size_right,
             softcap,
             return_softmax,
+            None,
+            num_splits,
         )
     )
 

@@ -129,7 +129,7 @@ class DecodeProducer {
       append_chunk(walk, place, a.v_new, a.v, a.d_v, rows.batch, row, at + kTile, -1);
     }
   }
-  /// position: where the row stands in its sequence, or -1 where it does not turn.
+  /// Writes one of them. position: where the row stands in its sequence, or -1 where it does not turn.
   FALCHION_DEVICE void append_chunk(const DecodeWalk<Config>& walk, const KeyPlace& place, const View& from,
                                     const View& cache, std::int64_t d, std::int64_t batch, std::int64_t row,
                                     std::uint32_t to, int position) const {

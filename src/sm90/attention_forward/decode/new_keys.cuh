@@ -33,7 +33,9 @@ FALCHION_DEVICE std::uint32_t rotated_pair(const Element* row, int column, const
   return round_pair<Element>(rotated(row, column, rotation, position), rotated(row, column + 1, rotation, position));
 }
 
-/// The rows of k_new and v_new that belong to a segment: key first + i is row i.
+/// The rows of k_new and v_new that belong to a segment: key first + i is row i. It is NewKeys of policy/cache.hpp in
+/// 32 bits, without left padding: why_not_append in src/plan/attention_gpu_decode.cpp refuses that, so a key's number
+/// is its slot and its position.
 struct DecodeNewKeys {
   static constexpr std::int64_t kFar = 1 << 30;
   int first = kFar;  // where nothing is appended, no key is as far
