@@ -73,7 +73,8 @@ void attend(const Query<Real>& query) {
     store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : static_cast<Real>(sums.o[d]) / l));
   if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), top == -infinity ? top : top + std::log(l));
   if (a.row_max)  // NaN for a row with a score of +inf, which has no softmax
-    store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), m == infinity ? m - m : m);
+    store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0),
+          m == infinity ? std::numeric_limits<Real>::quiet_NaN() : m);
   for (std::int64_t j = 0; a.probabilities && j < a.s_k; ++j) {
     const std::int64_t key = j - query.k_rows.first;
     const bool seen = !empty && key >= 0 && key < s_k && query.sees(key);

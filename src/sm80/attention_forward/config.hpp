@@ -80,6 +80,7 @@ struct AttentionForwardConfig {
 template <class Config>
 struct OfPages : Config {
   static constexpr bool kPages = true;
+  static constexpr int kCtas = ctas_of_pages(Config::kCtas);
 };
 
 }  // namespace falchion::sm80

@@ -12,7 +12,9 @@ namespace falchion::facts_of {
 struct attention_forward {
   static constexpr gpu::AttentionFacts sm80(VariantKind kind, VariantType type, int d,
                                             VariantTile tile = VariantTile::usual) {
-    return sm80::attention_forward_facts(sm80_kind(kind, type), d, tile);
+    gpu::AttentionFacts facts = sm80::attention_forward_facts(sm80_kind(kind, type), d, tile);
+    if (kind == VariantKind::pages || kind == VariantKind::pages_general) facts.ctas = sm80::ctas_of_pages(facts.ctas);
+    return facts;
   }
   static constexpr gpu::AttentionFacts sm90(VariantKind kind, VariantType, int d,
                                             VariantTile tile = VariantTile::usual) {

@@ -34,6 +34,10 @@ constexpr Tile attention_forward_tile(Kind kind, int d, VariantTile name = Varia
 /// For kind f32: the number of head dims of K in a chunk of the ring (attention_forward/f32/kernel.cuh).
 constexpr int f32_depth(int d) { return d < 256 ? 64 : 32; }
 
+/// CTAs an SM for keys in the pages of a cache, where without pages there are `ctas`. To look the pages up takes more
+/// registers than the 168 that ten CTAs leave a thread.
+constexpr int ctas_of_pages(int ctas) { return ctas < 8 ? ctas : 8; }
+
 constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantTile name = VariantTile::usual) {
   const Tile tile = attention_forward_tile(kind, d, name);
   gpu::AttentionFacts facts{.d = d, .rows = tile.rows, .keys = tile.keys, .threads = 32 * tile.warps};
