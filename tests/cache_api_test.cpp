@@ -373,6 +373,10 @@ TEST(CachePlan, FixedParts) {
   EXPECT_EQ(variant_of(a, on(90)), "sm80 pages few bf16 128");
   EXPECT_NE(story_of(a, hopper()).find("8: they begin at multiples of split_keys = 1024"), std::string::npos)
       << story_of(a, hopper());
+  for (const Variant& v : listed_variants()) {
+    if (!v.is("attention_forward") || !is_gpu(v.backend) || !v.features.has(Feature::split_keys)) continue;
+    EXPECT_EQ(64 % v.facts_as<gpu::AttentionFacts>().keys, 0) << v.level << ": a part would begin within a tile";
+  }
   a.split_keys = 64;
   a.s_k = 64 * 129;
   EXPECT_NE(variant_of(a, on(90)).find("split_keys = 64: there can be at most 128 parts, but here are 129"),
