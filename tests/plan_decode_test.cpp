@@ -65,6 +65,7 @@ TEST(DecodePlan, Story) {
       "work        134 Mflop, 100 % of s_q x s_k seen; 33.6 MB if each tensor moves once: 4.00 flop/B\n"
       "decision    sm90 decode\n"
       "device      sm_90: 132 SMs\n"
+      "floor       reading the 33.6 MB of K and V: 11.0015 us on an H100, 7.29444 us on an H200\n"
       "tiles       8 rows x 64 keys, head dims up to 128, 384 threads, 4 stages of K and V; the 4 query heads of a "
       "K/V head are rows of one tile\n"
       "grid        128 CTAs, 1 an SM, 96 % busy: 16 groups of 8 CTAs, one per K/V head; on the device they get equal "

@@ -59,8 +59,10 @@ table_of() {
       match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
       if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # this kernel serves both passes
-      count = split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d, perhaps its tile
-      key = kernel == op ? part[2] " " part[3] " " part[4] (count > 4 ? "_" part[5] : "") : "- " part[3] " -"
+      count = split(substr($1, RSTART + 1), part, "_")  # backend, level (pages_general has two words), dtype, d, perhaps its tile
+      level = part[2]
+      for (type = 3; type < count && part[type] !~ /^(f32|f16|bf16|e4m3|i8|all)$/; ++type) level = level "_" part[type]
+      key = kernel == op ? level " " part[type] " " part[type + 1] (count > type + 1 ? "_" part[type + 2] : "") : "- " part[type] " -"
       key = kernel " " part[1] " " key " " quoted[4]
       loop[key] = kernel == op && $1 in cycles ? cycles[$1] : "-"
     }
