@@ -20,6 +20,7 @@ namespace {
 
 using sm90::DecodeBand;
 using sm90::DecodeHeard;
+using sm90::DecodeRange;
 using sm90::DecodeSequence;
 using sm90::DecodeShare;
 using sm90::DecodeShares;
@@ -223,6 +224,30 @@ TEST(DecodeSchedule, BandsOfTheLongestSequences) {
       EXPECT_TRUE(x.sees(q - 1, k - 1) && x.sees(0, k - 1) && x.sees(0, 0) && !x.sees(0, k));
       EXPECT_EQ(x.all_see(0, q).end, k);
     }
+  }
+}
+
+/// Starts that fall or leave the axis, and lengths out of range, are clamped as the contract says.
+TEST(DecodeSchedule, RangesOfAnyNumbers) {
+  constexpr std::int32_t kLeast = INT32_MIN, kMost = INT32_MAX;
+  for (const int all : {0, 1, 100, (1 << 28) - 1}) {
+    const std::int32_t numbers[] = {kLeast, -1, 0, 1, 63, all / 2, all, all + 1, kMost};
+    for (const std::int32_t start : numbers)
+      for (const std::int32_t end : numbers)
+        for (const std::int32_t used : numbers)
+          for (const std::int32_t first : numbers) {
+            const std::int32_t cu[] = {start, end};
+            const std::int64_t begin = std::clamp<std::int64_t>(start, 0, all);
+            const std::int64_t most = std::clamp<std::int64_t>(end, begin, all) - begin;
+            const std::int64_t length = std::clamp<std::int64_t>(used, 0, most);
+            const std::int64_t left_out = std::clamp<std::int64_t>(first, 0, length);
+            const DecodeRange x = DecodeRange::of(0, cu, all, &used).from(0, &first);
+            ASSERT_EQ(x.begin, begin + left_out) << start << " " << end << " " << used << " " << first << " of " << all;
+            ASSERT_EQ(x.length, length - left_out)
+                << start << " " << end << " " << used << " " << first << " of " << all;
+          }
+    const DecodeRange whole = DecodeRange::of(7, nullptr, all, nullptr).from(7, nullptr);
+    EXPECT_TRUE(whole.begin == 0 && whole.length == all);
   }
 }
 
