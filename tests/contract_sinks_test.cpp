@@ -159,6 +159,27 @@ TEST(Sinks, NanInVisibleVStaysBesideAnySink) {
   }
 }
 
+/// But NaN of a dropped key goes, also where the sink leaves nothing of the row.
+TEST(Sinks, DropoutOfEverythingBesideAnySink) {
+  for (const float sink : {0.F, 100.F, 2000.F}) {
+    for (const std::int64_t s_q : {1, 30}) {
+      SCOPED_TRACE(text("sink ", sink, ", s_q ", s_q));
+      planted(
+          Case{"dropped", 1, s_q, 700, 2, 1, 64, 64}.sinks().dropout(1),
+          [&](Instance& x) {
+            set_sinks(&x, sink);
+            x.v.set(0, 300, 0, 5, kNan);
+            x.v.set(0, 301, 0, 6, kInf);
+          },
+          [&](const Instance& x) {
+            for (std::int64_t i = 0; i < s_q; ++i) {
+              for (std::int64_t d = 0; d < 64; ++d) ASSERT_EQ(x.o.get(0, i, 1, d), 0) << "row " << i;
+            }
+          });
+    }
+  }
+}
+
 /// As with a score of +inf there is no softmax. Rows of other heads do not know of it.
 TEST(Sinks, OfNanOrInfinity) {
   for (const float sink : {kNan, kInf}) {

@@ -12,6 +12,9 @@ namespace falchion::gpu {
 /// (gpu/attention_forward/store.cuh, normalise_rows).
 struct RowEnd {
   float factor, lse;
+  /// The factor where dropout multiplies by kept_scale. A kept_scale of 0 drops every key, and its NaN with it: never
+  /// -0.
+  FALCHION_DEVICE float kept(float kept_scale) const { return kept_scale * (kept_scale == 0 ? fabsf(factor) : factor); }
 };
 
 /// m, l: of the keys, where O and l are relative to 2^m; m is -inf and l is 0 if no key was seen. It is exact enough

@@ -61,7 +61,7 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     float lse = softmax.lse(r, scores.nats);
     if (has_sinks(a) && a.splits == 1) {
       const RowEnd end = end_with_sink(softmax.reference(r, scores.unit), softmax.l[r], sink_of_row(a, t, row));
-      normal[r] = scores.kept_scale() * end.factor;
+      normal[r] = end.kept(scores.kept_scale());
       lse = end.lse;
     }
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;

@@ -33,7 +33,7 @@ FALCHION_DEVICE void store_exact(const AttentionArgs& a, const AttentionTile& t,
     end = exact_end_with_sink(m, l, sink_of_row(a, t, own));
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r)
-      normal[r] = kept_scale * __shfl_sync(~0u, end.factor, at.row % 2 + 2 * r);  // lanes of a row: every second one
+      normal[r] = __shfl_sync(~0u, end.kept(kept_scale), at.row % 2 + 2 * r);  // lanes of a row: every second one
   }
   if (mine < Config::kOwnRows && own < t.rows) {
     if (a.splits > 1)
