@@ -80,6 +80,10 @@ void AttentionOperation::complete(std::int32_t pass, std::string_view results, A
   problem->s_q = problem->packed ? attributes->integer("max_q") : operands->q.shape[1];
   problem->s_k = problem->packed ? attributes->integer("max_k") : operands->k.shape[1];
   problem->cache = attributes->flag("cache");
+  problem->append = operands->k_new.shape[3] > 0 || operands->v_new.shape[3] > 0;
+  problem->rotary_dim = 2 * operands->rotary.shape[3];
+  problem->rotary_pairs = attributes->flag("rotary_pairs");
+  problem->split_keys = attributes->integer("split_keys");
   if (operands->page_table.shape[2] == 1) problem->page_size = operands->k.shape[1];
   if (problem->cache) problem->s_k = keys_of_cache(*problem, *operands, attributes->integer("max_k"));
   if (!problem->packed) problem->b = operands->q.shape[0];

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "call.hpp"
+#include "merge.hpp"
 #include "operations.hpp"
 #include "threads.hpp"
 #include "xla/ffi/api/ffi.h"
@@ -75,3 +76,4 @@ FALCHION_HANDLERS(falchion_linear_attention_forward, LinearOperation, FAL_FORWAR
 FALCHION_HANDLERS(falchion_linear_attention_backward, LinearOperation, FAL_BACKWARD)
 FALCHION_HANDLERS(falchion_gemm, GemmOperation, FAL_FORWARD)
 FALCHION_HANDLERS(falchion_norm, NormOperation, FAL_FORWARD)
+FALCHION_HANDLERS(falchion_merge, Merge, FAL_FORWARD)

@@ -118,7 +118,8 @@ def test_a_call_that_names_its_buffers_wrongly() -> None:
     q, k, v = qkv()
     o = jax.ShapeDtypeStruct((2, 19, 4, 24), jnp.float32)
     good = {"heads_first": 0, "left": -1, "right": -1, "align": 0, "diagonal": 0, "any_order": 0, "backend": 0}
-    good |= {"threads": 0, "cache": 0, "scale": 0.0, "softcap": 0.0, "dropout": 0.0, "max_q": 0, "max_k": 0}
+    good |= {"threads": 0, "cache": 0, "rotary_pairs": 0, "split_keys": 0}
+    good |= {"scale": 0.0, "softcap": 0.0, "dropout": 0.0, "max_q": 0, "max_k": 0}
 
     def run(operands: dict[str, jax.Array], results: dict[str, Any], **changed: Any) -> None:
         jax.block_until_ready(_calls.call("falchion_attention_forward", operands, results, good | changed))

@@ -17,11 +17,21 @@ from falchion._names import refuse, with_options
 from falchion.jax import _attention, _linear, _options
 from falchion.jax._dot_product import dot_product_attention
 from falchion.jax._gemm import gemm
+from falchion.jax._merge import merge
 from falchion.jax._mesh import vary_alike
 from falchion.jax._norms import layer_norm, rms_norm
-from falchion.types import Backend, Layout, Options, PackedOptions, PageOptions
+from falchion.types import Backend, CacheOptions, Layout, Options, PackedOptions
 
-__all__ = ["attention", "dot_product_attention", "gemm", "layer_norm", "linear_attention", "rms_norm", "varlen"]
+__all__ = [
+    "attention",
+    "dot_product_attention",
+    "gemm",
+    "layer_norm",
+    "linear_attention",
+    "merge",
+    "rms_norm",
+    "varlen",
+]
 
 State = jax.Array | tuple[jax.Array, jax.Array]
 
@@ -30,12 +40,12 @@ _attend = jax.jit(_attention.attend, static_argnums=(0, 1), inline=True)
 _attend_linear = jax.jit(_linear.attend, static_argnums=(0, 1), inline=True)
 
 
-class _Options(Options, PageOptions, total=False):
+class _Options(Options, CacheOptions, total=False):
     seed: jax.Array | int | None
     threads: int
 
 
-class _PackedOptions(PackedOptions, PageOptions, total=False):
+class _PackedOptions(PackedOptions, CacheOptions, total=False):
     used_k: jax.Array | None  # of a cache
     seed: jax.Array | int | None
     layout: Layout
@@ -50,10 +60,16 @@ def _given(function: Any, options: Any, known: Any) -> dict[str, Any]:
     return {name: x for name, x in options.items() if x is not None}
 
 
+def _attended(chosen: _options.Options, given: dict[str, Any], arrays: dict[str, jax.Array]) -> Any:
+    """Runs it, and returns what the docstring of attention says."""
+    return_lse = _options.flag("return_lse", given.get("return_lse", False))
+    out = _attend(chosen, return_lse, vary_alike(arrays, arrays))
+    found = (out["o"], out["lse"]) if return_lse else out["o"]
+    return (found, (out["k"], out["v"])) if "k_new" in arrays else found
+
+
 @with_options(_Options)
-def attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, **options: Unpack[_Options]
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+def attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Unpack[_Options]) -> Any:
     """Exact softmax attention, as falchion.attention, with gradients in q, k, v, bias, slopes and the LSE.
 
     Args:
@@ -68,9 +84,12 @@ def attention(
       return_lse: also return the logarithm of the sum of the exponentials, (b, h_q, s_q) float32. It is
         differentiable too.
       threads: of XLA's pool (0: all).
+      k_new, v_new: k and v are a KV cache, and these are the last keys of each sequence, with rows as q has them. The caches
+        with them are returned. Where the program may overwrite k and v (jax.jit with donate_argnums, or they are made in
+        it) nothing is copied.
 
     Returns:
-      o, (b, s_q, h_q, d_v) of the type of q; with return_lse the pair (o, lse).
+      o, (b, s_q, h_q, d_v) of the type of q; with return_lse the pair (o, lse). With k_new the pair of that and (k, v).
 
     Raises:
       falchion.Invalid, falchion.Unsupported: what can be seen while tracing. What only the library sees, such as
@@ -82,11 +101,9 @@ def attention(
     cached = _options.is_cache(given)
     s = 2 if layout == "bhsd" else 1
     same = arrays["q"].shape[s] == arrays["k"].shape[s] and not (cached or differing_lengths(given))
-    arrays |= _options.option_arrays(given, arrays["q"].shape[0])
+    arrays |= _options.option_arrays(given, arrays["q"].shape[0]) | _options.cache_arrays(given, arrays)
     chosen = _options.options(given, same)
-    return_lse = _options.flag("return_lse", given.get("return_lse", False))
-    out = _attend(chosen, return_lse, vary_alike(arrays, arrays))
-    return (out["o"], out["lse"]) if return_lse else out["o"]
+    return _attended(chosen, given, arrays)
 
 
 @with_options(_PackedOptions)
@@ -100,7 +117,7 @@ def varlen(
     max_q: int | None = None,
     max_k: int | None = None,
     **options: Unpack[_PackedOptions],
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """attention of packed sequences: rows cu_seqlens[i] to cu_seqlens[i + 1] are sequence i.
 
     Args:
@@ -119,7 +136,7 @@ def varlen(
     cached = _options.is_cache(given)
     arrays = _options.rows(q, k, v, layout, packed=True, cached=cached)
     starts = _options.lengths("cu_seqlens_q", cu_seqlens_q)
-    arrays |= _options.option_arrays(given, starts.shape[0] - 1)
+    arrays |= _options.option_arrays(given, starts.shape[0] - 1) | _options.cache_arrays(given, arrays)
     arrays["cu_seqlens_q"] = starts
     same = (cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q) and not cached
     if cached and cu_seqlens_k is not None:
@@ -138,9 +155,7 @@ def varlen(
         max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
         max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, rows_k),
     )
-    return_lse = _options.flag("return_lse", given.get("return_lse", False))
-    out = _attend(chosen, return_lse, vary_alike(arrays, arrays))
-    return (out["o"], out["lse"]) if return_lse else out["o"]
+    return _attended(chosen, given, arrays)
 
 
 def linear_attention(

@@ -36,32 +36,34 @@ def fill_gaps(options: Options, arrays: Arrays, out: Arrays) -> Arrays:
         used = _rows.of_used(arrays["used_q"], rows)
     else:
         return out
-    filled = {"o": _rows.keep(used, out["o"], options.heads_first)}
+    filled = out | {"o": _rows.keep(used, out["o"], options.heads_first)}
     if "lse" in out:
         filled["lse"] = jnp.where(used, out["lse"], -jnp.inf)
     return filled
 
 
 def can_fold(arrays: Arrays, batched: Batched) -> bool:
-    """One run has one list of packed sequences, one set of pages, and one seed.
+    """One run has one list of packed sequences, one set of pages, one rotary table, and one seed.
 
     Which elements are dropped depends on the place in b, so with dropout the backward pass is folded only where the
     forward pass was: then o has the new axis. It has not where vmap sees the gradient alone, as in jax.jacrev.
     """
-    if "cu_seqlens_q" in arrays or "page_table" in arrays or batched.get("rng", False):
+    if "cu_seqlens_q" in arrays or "page_table" in arrays or batched.get("rng", False) or batched.get("rotary", False):
         return False
     return "rng" not in arrays or batched.get("o", True)
 
 
 @functools.cache
 def forward(options: Options, with_lse: bool) -> Call:
-    """arrays -> {"o": ..., "lse": ...}"""
+    """arrays -> {"o": ..., "lse": ...}, and with new keys the caches "k" and "v" that have them"""
 
     def one_call(arrays: Arrays) -> Arrays:
         q, v = arrays["q"], arrays["v"]
         results = {"o": jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype)}
         if with_lse:
             results["lse"] = jax.ShapeDtypeStruct(lse_shape(options, q), jnp.float32)
+        if "k_new" in arrays:
+            results |= {name: jax.ShapeDtypeStruct(arrays[name].shape, arrays[name].dtype) for name in ("k", "v")}
         out = _calls.call("falchion_attention_forward", arrays, results, options.attributes())
         return fill_gaps(options, arrays, out)
 
@@ -101,7 +103,7 @@ def backward(options: Options, wanted: tuple[str, ...], every_sequence: bool = F
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def attend(options: Options, with_lse: bool, arrays: Arrays) -> Arrays:
-    """{"o": ...} and with_lse also {"lse": ...}, differentiable once in q, k, v, bias, alibi and sinks."""
+    """As forward; differentiable once in q, k, v, bias, alibi and sinks."""
     return forward(options, with_lse)(arrays)
 
 
@@ -109,8 +111,8 @@ def _attend_forward(options: Options, with_lse: bool, primals: Any) -> tuple[Arr
     arrays = {name: primal.value for name, primal in primals.items()}
     wanted = {name: () for name in DIFFERENTIABLE if name in primals and primals[name].perturbed}
     out = forward(options, True)(arrays)
-    kept = {name: checkpoint_name(x, f"falchion_{name}") for name, x in out.items()}
-    results = kept if with_lse else {"o": kept["o"]}
+    kept = out | {name: checkpoint_name(out[name], f"falchion_{name}") for name in ("o", "lse")}
+    results = {name: x for name, x in kept.items() if with_lse or name != "lse"}
     return results, (arrays | kept, wanted)
 
 

@@ -22,6 +22,7 @@ TARGETS = (
     "falchion_linear_attention_backward",
     "falchion_gemm",
     "falchion_norm",
+    "falchion_merge",
 )
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # XLA's name, and the end of the handler's
 
@@ -67,9 +68,13 @@ def call(
     results: Mapping[str, jax.ShapeDtypeStruct],
     attributes: Mapping[str, Any],
 ) -> dict[str, jax.Array]:
-    """One custom call. Buffers go in the order of the mappings, and their names go as attributes."""
+    """One custom call. Buffers go in the order of the mappings, and their names go as attributes. A result that has the
+    name of an operand is that operand, written in place: XLA copies it before, if anybody reads the old one later."""
     register()
-    made: Sequence[jax.Array] = jax.ffi.ffi_call(target, tuple(results.values()))(
+    names = list(results)
+    aliases = {i: names.index(name) for i, name in enumerate(operands) if name in results}
+    shapes = tuple(results.values())
+    made: Sequence[jax.Array] = jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases)(
         *operands.values(),
         operands=" ".join(operands),
         results=" ".join(results),

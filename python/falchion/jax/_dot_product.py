@@ -90,8 +90,8 @@ def dot_product_attention(
         used_k=key_value_seq_lengths,
         return_lse=True if return_residual else False,
     )
-    o, lse = found if isinstance(found, tuple) else (found, None)
-    o = o.reshape((*jnp.shape(query)[:-1], o.shape[-1]))
+    rows, lse = found if isinstance(found, tuple) else (found, None)
+    o: jax.Array = rows.reshape((*jnp.shape(query)[:-1], rows.shape[-1]))
     if lse is None:
         return o
     return o, lse.swapaxes(1, 2).astype(k.dtype).reshape(o.shape[:-1])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from falchion import Invalid, Unsupported, _fal
-from falchion._fields import FLAGS, GRADIENT_FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
+from falchion._fields import CACHE_TENSORS, FLAGS, GRADIENT_FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
 
 UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
@@ -36,7 +36,7 @@ class Options:
     max_k: int
     backend: int
     threads: int
-    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, FLAGS, GRADIENT_FLAGS and "cache" by name
+    fields: tuple[tuple[str, float | bool], ...]  # NUMBERS, FLAGS, GRADIENT_FLAGS and those of a cache by name
 
     def attributes(self) -> dict[str, Any]:
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -209,7 +209,7 @@ AXES = {"scores": pairs, "head_numbers": slopes}
 
 
 def is_cache(given: Mapping[str, Any]) -> bool:
-    return flag("cache", given.get("cache", False)) or given.get("page_table") is not None
+    return flag("cache", given.get("cache", False)) or any(given.get(name) is not None for name in CACHE_TENSORS)
 
 
 def page_table(x: Any) -> jax.Array:
@@ -223,6 +223,24 @@ def page_table(x: Any) -> jax.Array:
     return found.astype(jnp.int32).reshape(-1, found.shape[-1], 1, 1)
 
 
+def rotary_table(x: Any) -> jax.Array:
+    """(positions, 2, columns / 2) or (positions, columns), cosines and then sines, as the engine's four axes."""
+    found = array("rotary", x).astype(jnp.float32)
+    if found.ndim not in (2, 3) or found.shape[1] != 2 and found.ndim == 3 or found.shape[-1] * found.ndim % 2 != 0:
+        wanted = "(positions, 2, columns / 2) or (positions, columns)"
+        raise Invalid(f"rotary has the shape {found.shape}: it must be {wanted}")
+    return found.reshape(1, found.shape[0], 2, -1)
+
+
+def new_rows(name: str, x: Any, cache: jax.Array, q: jax.Array) -> jax.Array:
+    """k_new or v_new, with as many axes as q."""
+    found = array(name, x)
+    if found.ndim != q.ndim or found.dtype != cache.dtype:
+        what = f"{found.dtype.name} {found.shape}"
+        raise Invalid(f"{name} is {what}: it must have the type of the cache, {cache.dtype.name}, and the axes of q")
+    return found
+
+
 def longest(name: str, given: Any, rows: int) -> int:
     """The longest length allowed: all rows, where the caller does not say."""
     if given is None:
@@ -230,6 +248,21 @@ def longest(name: str, given: Any, rows: int) -> int:
     if isinstance(given, jax.core.Tracer) or whole(name, given) < 0:
         raise Invalid(f"{name} = {given}: it must be a number of Python, 0 or more")
     return whole(name, given)
+
+
+def cache_arrays(given: Mapping[str, Any], rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """What of a KV cache is there besides q, k and v."""
+    arrays: dict[str, jax.Array] = {}
+    if given.get("page_table") is not None:
+        arrays["page_table"] = page_table(given["page_table"])
+    if given.get("page_starts") is not None:
+        arrays["page_starts"] = lengths("page_starts", given["page_starts"], None)
+    if given.get("rotary") is not None:
+        arrays["rotary"] = rotary_table(given["rotary"])
+    new = [name for name in ("k_new", "v_new") if given.get(name) is not None]
+    if len(new) == 1:
+        raise Invalid("k_new and v_new are given together or not at all")
+    return arrays | {name: new_rows(name, given[name], rows[name[0]], rows["q"]) for name in new}
 
 
 def option_arrays(given: Mapping[str, Any], b: int = 0) -> dict[str, jax.Array]:
@@ -245,10 +278,6 @@ def option_arrays(given: Mapping[str, Any], b: int = 0) -> dict[str, jax.Array]:
     for name in LENGTHS:
         if given.get(name) is not None:
             arrays[name] = lengths(name, given[name], b)
-    if given.get("page_table") is not None:
-        arrays["page_table"] = page_table(given["page_table"])
-    if given.get("page_starts") is not None:
-        arrays["page_starts"] = lengths("page_starts", given["page_starts"], None)
     return arrays
 
 
@@ -257,8 +286,9 @@ def options(given: Mapping[str, Any], same_lengths: bool) -> Options:
         given.get("causal", False), given.get("window"), given.get("align"), same_lengths
     )
     numbers = {name: number(name, given.get(name, 0.0)) for name in NUMBERS if name != "scale"}
-    flags = {name: flag(name, given.get(name, False)) for name in (*FLAGS, *GRADIENT_FLAGS)}
+    flags = {name: flag(name, given.get(name, False)) for name in (*FLAGS, *GRADIENT_FLAGS, "rotary_pairs")}
     flags["cache"] = is_cache(given)
+    cut = ("split_keys", whole("split_keys", given.get("split_keys", 0)))
     return Options(
         heads_first=choice("layout", given.get("layout", "bshd"), LAYOUTS) == 1,
         left=left,
@@ -269,7 +299,7 @@ def options(given: Mapping[str, Any], same_lengths: bool) -> Options:
         max_k=0,
         backend=choice("backend", given.get("backend", "best"), BACKENDS),
         threads=threads_of(given.get("threads", 0)),
-        fields=(("scale", scale_of(given.get("scale"))), *numbers.items(), *flags.items()),
+        fields=(("scale", scale_of(given.get("scale"))), *numbers.items(), *flags.items(), cut),
     )
 
 

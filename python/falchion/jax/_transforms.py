@@ -17,7 +17,7 @@ Batched = Mapping[str, bool]
 Shapes = dict[str, tuple[int, ...]]
 
 # One element on their first axis stands for all of b, so such an operand is shared by all of the new axis as it is.
-BROADCAST = TENSORS
+BROADCAST = (*TENSORS, "rotary")
 SHARED = ("rng", "head_decay")  # these have no axis b
 
 
