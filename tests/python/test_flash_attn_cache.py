@@ -8,7 +8,7 @@ from torch_support import DEVICES, assert_near, definition, problem, torch
 import falchion
 import falchion.flash_attn as fa
 import falchion.torch as ft
-from falchion.flash_attn import _kvcache, v3
+from falchion.flash_attn import _kvcache, _tables, v3
 from falchion.flash_attn.rotary import apply_rotary_emb
 
 on_devices = pytest.mark.parametrize("device", DEVICES)
@@ -299,3 +299,31 @@ def test_v3_combine(device):
     nothing = torch.full((2, 1, 3, 2), float("-inf"), device=device)
     o, lse = v3.flash_attn_combine(torch.zeros(2, 1, 3, 2, 4, device=device), nothing)
     assert not o.any() and lse.isneginf().all() and v3.get_scheduler_metadata(1, 2) is None
+
+
+@on_devices
+def test_rotary_tables_are_made_once(device, monkeypatch):
+    """For a pair of cos and sin, also where they are cut anew, until torch writes to them; never for halves of one."""
+    made = []
+    make = _tables._make
+    monkeypatch.setattr(_tables, "_make", lambda *pair: made.append(pair) or make(*pair))
+    monkeypatch.setattr(_tables, "_kept", {})
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    angle = torch.rand(64, 8, device=device)
+    cos, sin, one = angle.cos(), angle.sin(), torch.cat([angle.cos(), angle.sin()], 1)
+
+    def run(cos, sin):
+        return fa.flash_attn_with_kvcache(q, k_cache.clone(), v_cache.clone(), k, v, cos, sin, 5, causal=True)
+
+    first = run(cos, sin)
+    assert torch.equal(run(cos[:40], sin[:40]), first) and torch.equal(run(cos[:40], sin[:40]), first)
+    assert torch.equal(run(cos, sin), first) and len(made) == 2
+    assert torch.equal(run(*one.chunk(2, 1)), first) and len(made) == 2
+    cos.zero_()
+    changed = run(cos, sin)
+    assert not torch.equal(changed, first) and len(made) == 3 and len(_tables._kept) == 2
+    assert torch.equal(run(torch.zeros_like(cos), sin), changed) and len(made) == 4
+    del cos, sin
+    made.clear()
+    assert not _tables._kept

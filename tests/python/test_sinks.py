@@ -205,3 +205,31 @@ def test_gpt_oss_of_transformers():
     for key, wanted in found["eager"].items():
         off = (found["falchion"][key] - wanted).abs().max() / wanted.abs().max()
         assert off < 1e-4, f"{key}: {off}"
+
+
+def test_flash_attention_3():
+    """s_aux of its functions: dense with gradients, packed, and over a cache in rows and in pages."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from falchion.flash_attn import v3
+
+    q, k, v, sinks = (torch.from_numpy(x) for x in inputs())
+    sinks[3] = 0.25
+    given = [x.requires_grad_() for x in (q, k, v, sinks)]
+    o, lse = torch_formula(torch, *given)
+    found, found_lse = v3.flash_attn_func(q, k, v, s_aux=sinks, return_attn_probs=True)
+    for got, exact in ((found, o), (found_lse, lse)):
+        assert (got - exact).abs().max() < 1e-5
+    wanted = torch.autograd.grad(o.sum(), given)
+    for got, exact in zip(torch.autograd.grad(found.sum(), given), wanted, strict=True):
+        assert (got - exact).abs().max() < 1e-5
+    with torch.no_grad():
+        starts = [torch.arange(3, dtype=torch.int32) * s for s in (S_Q, S_K)]
+        flat = [x.flatten(0, 1) for x in (q, k, v)]
+        packed = v3.flash_attn_varlen_func(*flat, *starts, S_Q, S_K, s_aux=sinks)
+        assert (packed.unflatten(0, (B, S_Q)) - o).abs().max() < 1e-5
+        cached = v3.flash_attn_with_kvcache(q, k, v, cache_seqlens=S_K, s_aux=sinks)
+        assert (cached - o).abs().max() < 1e-5
+        pages = [x.flatten(0, 1)[:, None] for x in (k, v)]
+        table = torch.arange(B * S_K, dtype=torch.int32).view(B, S_K)
+        cached = v3.flash_attn_with_kvcache(q, *pages, cache_seqlens=S_K, page_table=table, s_aux=sinks.bfloat16())
+        assert (cached - torch_formula(torch, q, k, v, sinks.bfloat16())[0]).abs().max() < 1e-5

@@ -140,6 +140,7 @@ def _in_pages(
     window_size: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
+    s_aux: Tensor | None = None,
     return_attn_probs: bool = False,
 ) -> Any:
     """Packed queries against pages, which the engine reads where they lie. cu_seqlens_k says how many keys
@@ -167,6 +168,7 @@ def _in_pages(
             scale=softmax_scale,
             softcap=number("softcap", softcap),
             alibi=None if alibi_slopes is None else alibi_slopes.float(),
+            sinks=None if s_aux is None else s_aux.float(),
             return_lse=truth("return_attn_probs", return_attn_probs),
             **{"causal": False, **band(causal, window_size)},
         )
@@ -197,6 +199,7 @@ def _attend(
     window_size: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
+    s_aux: Tensor | None = None,
     return_attn_probs: bool = False,
 ) -> Any:
     """O, or with return_attn_probs (O, LSE, signed probabilities of each row), the last one None
@@ -208,6 +211,7 @@ def _attend(
         "scale": softmax_scale,
         "softcap": number("softcap", softcap),
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+        "sinks": None if s_aux is None else s_aux.float(),
         **band(causal, window_size),
     }
     drops, share = drops_of(dropout_p)

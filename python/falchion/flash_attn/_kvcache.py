@@ -17,11 +17,11 @@ from falchion.torch._options import as_int32, known_whole, last_contiguous
 from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import band, places, sides_of, truth
 from ._pages import check_pages, place_in_pages
+from ._tables import rotary_table
 from .rotary import check_tables, rotate
 
-
-# Of how many numbers the rotary tables are put into the engine's form at each call: 4 MB. Of larger ones
-# torch reads the rows that are needed.
+# Of how many numbers the rotary tables are put into the engine's form: 4 MB. Of larger ones torch reads the rows
+# that are needed.
 _LARGEST_TABLE = 1 << 20
 
 
@@ -174,8 +174,7 @@ class Cache:
             )
         with torch.no_grad():
             if usual and self._has_key_of_each(q, k) and cos.numel() <= _LARGEST_TABLE:
-                table = torch.stack([cos, sin], 1).float()
-                return q, k, {"rotary": table, "rotary_pairs": interleaved}
+                return q, k, {"rotary": rotary_table(cos, sin), "rotary_pairs": interleaved}
             q = self._turned(q, cos, sin, interleaved, first, self.starts_q, whole)
             return q, self._turned(k, cos, sin, interleaved, first, self.starts_new, False), {}
 

@@ -2,7 +2,8 @@
 
 num_splits, pack_gqa and sm_margin say how FlashAttention-3 schedules its work; the engine decides
 that itself, so they make no difference here. deterministic makes none either: gradients always have
-the same bits. qv, the descales of fp8 and attention_chunk are refused."""
+the same bits. qv, the descales of fp8 and attention_chunk are refused. s_aux, the attention sinks (h) or (b, h)
+of its forms in vLLM and in transformers' kernels, goes by its name."""
 
 from __future__ import annotations
 
@@ -81,11 +82,13 @@ def flash_attn_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Any:
     """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns out, or (out, softmax_lse)."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
-    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
+    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs, s_aux)
 
 
 @own_names
@@ -113,6 +116,8 @@ def flash_attn_varlen_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Any:
     """Packed sequences, of which seqused_q and seqused_k rows count. Rows past them are 0."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
@@ -131,6 +136,7 @@ def flash_attn_varlen_func(
         softcap=softcap,
         seqused_q=seqused_q,
         seqused_k=seqused_k,
+        s_aux=s_aux,
         return_attn_probs=return_attn_probs,
     )
     return found if isinstance(found, Tensor) else found[:2]
@@ -168,6 +174,8 @@ def flash_attn_with_kvcache(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
     return_softmax_lse: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Any:
     """As FlashAttention-2's, whose block_table is page_table here. q may be packed by cu_seqlens_q,
     and k and v by cu_seqlens_k_new."""
@@ -181,6 +189,7 @@ def flash_attn_with_kvcache(
     options = {
         "scale": softmax_scale,
         "softcap": softcap,
+        "sinks": None if s_aux is None else s_aux.float(),
         "return_lse": truth("return_softmax_lse", return_softmax_lse),
     }
     return cache.run(
@@ -251,6 +260,7 @@ def _dense(
     window_size: tuple[int, int],
     softcap: float,
     return_attn_probs: bool,
+    s_aux: Tensor | None = None,
 ) -> Any:
     found = dense(
         q,
@@ -260,6 +270,7 @@ def _dense(
         causal=causal,
         window_size=window_size,
         softcap=softcap,
+        s_aux=s_aux,
         return_attn_probs=return_attn_probs,
     )
     return found if isinstance(found, Tensor) else found[:2]

@@ -74,12 +74,7 @@ def attention(
         attention_mask = None
     q, k, v = (last_contiguous(x).transpose(1, 2) for x in (query, key, value))
     if others.get("block_table") is not None:
-        if s_aux is not None:
-            raise Unsupported(
-                "s_aux is given with block_table: falchion.hf serves no batches with sinks; "
-                "use attn_implementation='sdpa'"
-            )
-        return paged(q, k, v, scaling, sliding_window, softcap, **others), None
+        return paged(q, k, v, scaling, sliding_window, softcap, s_aux, **others), None
     common: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout": dropout}
     if s_aux is not None:
         common["sinks"] = s_aux.float()

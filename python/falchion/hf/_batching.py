@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers import modeling_flash_attention_utils as flash_utils
 from transformers.integrations.flash_paged import paged_attention_forward
 
@@ -36,9 +36,29 @@ def serve_batches(name: str) -> None:
             return *own, flash_utils._pad_input, flash_utils._unpad_input
 
         flash_utils._lazy_imports = functions
+    if not _names and hasattr(PreTrainedModel, "_check_and_adjust_attn_implementation"):
+        _be_known_to_models_with_sinks()
     _names.update((name, f"paged|{name}"))
     AttentionInterface.register(f"paged|{name}", paged_attention_forward)
     AttentionMaskInterface.register(f"paged|{name}", mask)
+
+
+# Of what a model with sinks lists, the attentions that have sinks and all else that a name with "flash" means.
+_HAVE_SINKS = frozenset(["flash_attention_4", "kernels-community/vllm-flash-attn3"])
+
+
+def _be_known_to_models_with_sinks() -> None:
+    """gpt-oss and its like list the attentions with "flash" in their names that they run with, and take the first
+    of the list for any other. This one has sinks too."""
+    checked = PreTrainedModel._check_and_adjust_attn_implementation
+
+    def check(self: Any, attn_implementation: str | None, *args: Any, **options: Any) -> Any:
+        known = getattr(self, "_compatible_flash_implementations", None)
+        if attn_implementation in _names and known is not None and _HAVE_SINKS.intersection(known):
+            self._compatible_flash_implementations = [*known, *_names.difference(known)]
+        return checked(self, attn_implementation, *args, **options)
+
+    PreTrainedModel._check_and_adjust_attn_implementation = check  # type: ignore[method-assign]
 
 
 def paged(
@@ -48,6 +68,7 @@ def paged(
     scaling: float | None,
     sliding_window: int | None,
     softcap: float | None,
+    s_aux: Tensor | None,
     *,
     block_table: Tensor,
     k_cache: Tensor,
@@ -70,5 +91,6 @@ def paged(
             window=None if sliding_window is None else (sliding_window - 1, None),
             scale=scaling,
             softcap=softcap or 0.0,
+            sinks=None if s_aux is None else s_aux.float(),
         )
     return o.transpose(0, 1)
