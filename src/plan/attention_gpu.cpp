@@ -18,6 +18,7 @@
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
 #include "tiles/attention_forward/halves_workspace.hpp"
+#include "tiles/attention_forward/sm90.hpp"
 #include "tiles/attention_forward/sm90_decode.hpp"
 
 namespace falchion {
@@ -92,6 +93,14 @@ std::string why_not_parts(const Attention& a) {
                                          " parts, but here are ", parts);
 }
 
+/// Kind pages of Hopper loads pieces of a page that begin where those of the tile do, so keys begin at slot 0.
+std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
+  if (a.first_k) return "it has no pages with first_k";
+  const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
+  if (sm90::keys_of_piece(a.page_size, keys) >= sm90::kLeastPiece) return "";
+  return text("it is for pages of a multiple of ", sm90::kLeastPiece, " keys, but here they have ", a.page_size);
+}
+
 /// named: the caller has chosen this back end, so no variant is refused only for being slower than another back end.
 std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
@@ -101,6 +110,7 @@ std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_not_parts(a); !why.empty()) return why;
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
+  if (is_for_pages(listed) && listed.backend == Backend::sm90) return why_not_pages_of_hopper(listed, a);
   return is_halves(listed) ? why_not_halves(a, named) : "";
 }
 
@@ -243,7 +253,8 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
       .d = std::max(a.d_qk, a.d_v),
       .concerns =
           [&](const Variant& listed) {
-            return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few);
+            return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few) &&
+                   (!is_for_pages(listed) || a.page_size > 0);
           },
       .why_not = [&](const Variant& listed) { return why_not(listed, a, named); },
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};

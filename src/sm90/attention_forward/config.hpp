@@ -85,6 +85,7 @@ struct AttentionForwardConfig {
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr Turns kTurns = kTile.turns;
   static constexpr int kEarly = kTile.early;
+  static constexpr bool kPages = kind == Kind::pages;
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // K of the next tile of keys is loaded before V of this one, because S of the next tile runs under the softmax of
@@ -101,6 +102,7 @@ struct AttentionForwardConfig {
   static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = Tile::kRecords;
   static constexpr int kBox = kD % 64 == 0 ? 64 : 32;
+  static_assert(!kPages || (kBox == 64 && (kKeys & (kKeys - 1)) == 0 && kKeys <= kLeastPiece * 32));
   static constexpr int kBoxes = kWidth / kBox;
   static constexpr int kBoxesV = kWidthV / kBox;
   using AtomK =
@@ -136,6 +138,9 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier wanted;  // the producer wants the next record
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
+    // Kind pages: which keys of K are in pages that are not there, a bit for each kLeastPiece keys of a stage. Each stage has two
+    // words, for its rounds in turn, so a warp may read its word after it has released the stage.
+    std::uint32_t holes[2][kStages];
   };
   static_assert(sizeof(TileRecord) == Tile::kRecordBytes && sizeof(RowsRecord) == Tile::kRowsRecordBytes);
   static_assert(sizeof(cutlass::arch::ClusterBarrier) == Tile::kBarrierBytes);

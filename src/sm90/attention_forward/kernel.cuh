@@ -11,6 +11,7 @@
 #include "gpu/blocks/sm90_softmax.cuh"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm90/attention_forward/load.cuh"
+#include "sm90/attention_forward/load_pages.cuh"
 #include "sm90/attention_forward/store.cuh"
 
 namespace falchion::sm90 {
@@ -106,8 +107,9 @@ class Consumer {
     whole_begin = (t.unmasked_begin + kKeys - 1) / kKeys;
     whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
     const Scores scores(a, t, by, coordinates());
+    const unsigned holes = holes_of_k();
     release_k();
-    make_first_p(scores, n);
+    make_first_p(scores, n, holes);
     // The warpgroup releases V of the tiles that it skips, and passes its turns on, since the others wait for both.
     for (; skipped > 0; --skipped) {
       wait_v();
@@ -125,9 +127,10 @@ class Consumer {
       start_s();  // S = Q K^T
       start_o();  // O += P V, of tile n + 1
       pass_turn();
+      const unsigned holes = holes_of_k();
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
-      make_scores(scores, n);  // -inf where a row does not see a key
+      make_scores(scores, n, holes);  // -inf where a row does not see a key
       // Advance the positions no earlier: ptxas would compute the next stages between take_turn and the first product,
       // where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance();
@@ -145,17 +148,45 @@ class Consumer {
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
   /// Turns the dot products in S into scores. Masked keys get -inf.
-  FALCHION_DEVICE void make_scores(const Scores& scores, int n) {
+  FALCHION_DEVICE void make_scores(const Scores& scores, int n, unsigned holes) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
+    hide_holes(holes, S);
     if (static_cast<unsigned>(n - whole_begin) < whole_count) return;
     asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
     scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
   }
+  /// The keys of the stage of K that are in pages that are not there.
+  FALCHION_DEVICE unsigned holes_of_k() const {
+    unsigned holes = 0;
+    if constexpr (Config::kPages) {
+      asm volatile("ld.shared.u32 %0, [%1];"
+                   : "=r"(holes)
+                   : "r"(cute::cast_smem_ptr_to_uint(&shared.holes[at_k.parity][at_k.stage])));
+    }
+    return holes;
+  }
+  /// S (rows, columns) = -inf at these keys. A thread has two neighbours of each 8 of them. It is a loop that runs at
+  /// most once, because ptxas would turn an `if` into a select for each element.
+  template <class S>
+  static FALCHION_DEVICE void hide_holes(unsigned holes, S& s) {
+    static_assert(kLeastPiece == 8);
+    if constexpr (Config::kPages) {
+      CUTE_NO_UNROLL
+      for (unsigned now = holes; now != 0; now = 0) {
+        CUTE_UNROLL
+        for (int c = 0; c < size<1>(s); ++c) {
+          const bool hidden = (holes >> c / 2 & 1U) != 0;
+          CUTE_UNROLL
+          for (int r = 0; r < size<0>(s); ++r) s(r, c) = hidden ? -FALCHION_INF : s(r, c);
+        }
+      }
+    }
+  }
   /// P of the first tile of keys, which initialises the softmax (m, l).
-  FALCHION_DEVICE void make_first_p(const Scores& scores, int n) {
-    make_scores(scores, n);
+  FALCHION_DEVICE void make_first_p(const Scores& scores, int n, unsigned holes) {
+    make_scores(scores, n, holes);
     softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
     TileSums sums;
     make_pairs(0, scores, sums);
@@ -325,7 +356,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   if (warpgroup == Config::kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     const unsigned thread = threadIdx.x - 128 * Config::kConsumers;
-    if (thread == 0) produce<Config>(by, maps, shared);
+    if constexpr (Config::kPages) {
+      if (thread < 32) PageProducer<Config>(a, by, maps, shared).run();
+    } else {
+      if (thread == 0) produce<Config>(by, maps, shared);
+    }
     if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, launch, shared);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();

@@ -13,17 +13,22 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// The tensor maps of q, k and v. Packed sequences lie in one batch entry. A box of q has the `group` heads that share
-/// a tile of rows. An empty tensor may have no address; its map gets that of o. `a` has the tensors that the kernel
+/// The tensor maps of q, k and v. Packed sequences lie in one batch entry, and each page in one of its own. A box of q
+/// has the `group` heads that share a tile of rows. An empty tensor may have no address; its map gets that of o. `a` has the tensors that the kernel
 /// loads: for kind halves the parts, not the operands of the problem.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
-  const std::int64_t b = a.packed ? 1 : a.b;
-  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
-  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
-  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, a.group, Config::kRows / a.group},
-      k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
+  const bool packed_k = has_packed_keys(a);
+  const TensorBox q{a.packed ? 1 : a.b, a.packed ? a.total_q : a.s_q, a.h_q,
+                    a.d_qk,             Config::kBox,                 a.group,
+                    Config::kRows / a.group};
+  TensorBox k{packed_k ? 1 : a.b, packed_k ? a.total_k : a.s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
+  if constexpr (Config::kPages) {
+    k.batch = a.pages.count;
+    k.rows = a.pages.size;
+    k.box_rows = keys_of_piece(a.pages.size, Config::kKeys);
+  }
   TensorBox v = k;
   v.d = a.d_v;
   cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.o.data);

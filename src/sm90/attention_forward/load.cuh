@@ -83,7 +83,7 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
       tile.write_rows(rows);
       asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
       AttentionTile t = tile.read(by);
-      t.look<Config::kRows, Config::kKeys>(*now);
+      t.look<Config::kRows, Config::kKeys, Config::kPages>(*now);
       tile.write_keys(t);
       if (!more) tile.row0 = TileRecord::kNoMore;
       shared.full_tile[at.stage].arrive();

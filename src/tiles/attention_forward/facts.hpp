@@ -38,6 +38,7 @@ struct attention_forward {
       case VariantKind::plain: return sm90::Kind::plain;
       case VariantKind::score: return sm90::Kind::score;
       case VariantKind::halves: return sm90::Kind::halves;
+      case VariantKind::pages: return sm90::Kind::pages;
       default: return there_is_no_such_kind<sm90::Kind>();
     }
   }

@@ -4,15 +4,24 @@
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
+#include "base/host_device.hpp"
 #include "tiles/tile_of.hpp"
 
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { plain, score, halves };
+enum class Kind { plain, score, halves, pages };
 
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
+
+/// Kind pages loads a tile of keys in pieces, each of as many keys as divide both a page and the tile. It takes pieces
+/// of 8 keys or more: of those the lines of 128 bytes lie in shared memory as those of a whole tile.
+inline constexpr int kLeastPiece = 8;
+FALCHION_HD constexpr int keys_of_piece(std::int64_t page_size, int keys_of_tile) {
+  const auto two = static_cast<int>(page_size & -page_size);  // the largest power of two that divides it
+  return two < keys_of_tile ? two : keys_of_tile;
+}
 
 /// One line of tiles.def.
 struct Tile {
@@ -37,8 +46,9 @@ struct Tile {
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
-  // In shared memory, after the tiles of Q, K and V, are the records of tiles that the scheduler works out ahead, and a
-  // record of rows for each consumer warp (16 rows). The config asserts their sizes.
+  // In shared memory, after the tiles of Q, K and V, are the records of tiles that the scheduler works out ahead, a
+  // record of rows for each consumer warp (16 rows), barriers, and the holes of kind pages. The config asserts their
+  // sizes.
   static constexpr int kRecords = 2;
   /// The producer requests the next record when so many tiles of keys are left to load.
   static constexpr int kNear = 4;
@@ -49,8 +59,9 @@ struct Tile {
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
+    const int holes = 4 * 2 * stages;
     const int numbers = stages_q * rows * d + stages * keys * (d + d_v());
-    return 2 * parts() * numbers + (records + barriers + 1023) / 1024 * 1024;
+    return 2 * parts() * numbers + (records + barriers + holes + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
