@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fields.hpp"
@@ -53,6 +56,13 @@ std::string words(Feature x, const LinearAttention& a) {
   }
 }
 
+/// Of kinds with one name, which two back ends may have, the first.
+std::vector<const KindOfVariant*>& named_once(std::vector<const KindOfVariant*>* all) {
+  std::set<std::string_view> names;
+  std::erase_if(*all, [&](const KindOfVariant* kind) { return !names.insert(kind->name).second; });
+  return *all;
+}
+
 /// Which kinds of the variant's operation and type have the feature: "a score variant of sm90 or a general one"; all of
 /// one back end: "a variant of sm80". Kinds for pages are no answer to a problem without them, nor the others to one
 /// with them.
@@ -76,7 +86,7 @@ std::string holders_of(Feature x, const Variant& variant, Features asked) {
   if (!asked.has(Feature::pages) && no_other && count > 1 && count == static_cast<std::ptrdiff_t>(all.size()))
     return text("a variant of ", name(all[0]->backend));
   std::string out;
-  for (const KindOfVariant* kind : all) {
+  for (const KindOfVariant* kind : named_once(&all)) {
     const char* article = kind->name[0] == 'e' || kind->name[0] == 'o' ? "an " : "a ";
     out += out.empty() ? text(article, kind->name, " variant of ", name(kind->backend))
                        : text(kind == all.back() ? " or " : ", ", article, kind->name, " one");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -184,6 +185,22 @@ Instance with_packed_queries(const Instance& x) {
   out.o = HostTensor(a.dtype, {1, total, a.h_q, a.d_v});
   out.lse = HostTensor(DType::f32, {1, a.h_q, total, 1});
   return out;
+}
+
+void take_pages_away(Instance* paged, Instance* masked) {
+  constexpr std::int32_t kNoPages[] = {-1, INT32_MAX, INT32_MIN, -7};
+  const std::int64_t pages = paged->k.shape()[0], size = paged->problem.page_size;
+  masked->mask.for_each([&](auto b, auto h, auto i, auto j) { masked->mask.set(b, h, i, j, 1); });
+  for (std::int64_t b = 0; b < paged->problem.b; ++b) {
+    for (std::int64_t n = 0; n < paged->page_table.shape()[1]; ++n) {
+      if ((n + b) % 3 != 0) continue;
+      const std::int64_t which = (n + b) / 3 % 5;
+      *entry(paged, b, n) = which == 4 ? static_cast<std::int32_t>(pages) : kNoPages[which];
+      for (std::int64_t i = 0; i < masked->problem.s_q; ++i)
+        for (std::int64_t j = n * size; j < std::min((n + 1) * size, masked->problem.s_k); ++j)
+          masked->mask.set(b, 0, i, j, 0);
+    }
+  }
 }
 
 }  // namespace falchion::testing

@@ -35,6 +35,10 @@ struct Rotary {
 };
 Rotary with_rotary(const Instance& x, std::int64_t dim, bool pairs, std::int64_t positions, Layout layout);
 
+/// Takes some pages of each sequence away from `paged`, and hides their keys from `masked`, the same in rows with a
+/// mask.
+void take_pages_away(Instance* paged, Instance* masked);
+
 inline std::int32_t* entry(Instance* x, std::int64_t row, std::int64_t column) {
   return static_cast<std::int32_t*>(x->page_table.view().data) + x->page_table.offset(row, column, 0, 0);
 }

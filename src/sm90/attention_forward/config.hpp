@@ -138,8 +138,8 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier wanted;  // the producer wants the next record
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
-    // Kind pages: which keys of K are in pages that are not there, a bit for each kLeastPiece keys of a stage. Each stage has two
-    // words, for its rounds in turn, so a warp may read its word after it has released the stage.
+    // Kind pages: which keys of K are in pages that are not there, a bit for each kLeastPiece keys of a stage. Each
+    // stage has two words, for its rounds in turn, so a warp may read its word after it has released the stage.
     std::uint32_t holes[2][kStages];
   };
   static_assert(sizeof(TileRecord) == Tile::kRecordBytes && sizeof(RowsRecord) == Tile::kRowsRecordBytes);

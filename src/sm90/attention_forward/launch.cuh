@@ -14,14 +14,13 @@ namespace falchion::sm90 {
 using namespace gpu;
 
 /// The tensor maps of q, k and v. Packed sequences lie in one batch entry, and each page in one of its own. A box of q
-/// has the `group` heads that share a tile of rows. An empty tensor may have no address; its map gets that of o. `a` has the tensors that the kernel
-/// loads: for kind halves the parts, not the operands of the problem.
+/// has the `group` heads that share a tile of rows. An empty tensor may have no address; its map gets that of o. `a`
+/// has the tensors that the kernel loads: for kind halves the parts, not the operands of the problem.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
   const bool packed_k = has_packed_keys(a);
-  const TensorBox q{a.packed ? 1 : a.b, a.packed ? a.total_q : a.s_q, a.h_q,
-                    a.d_qk,             Config::kBox,                 a.group,
+  const TensorBox q{a.packed ? 1 : a.b,     a.packed ? a.total_q : a.s_q, a.h_q, a.d_qk, Config::kBox, a.group,
                     Config::kRows / a.group};
   TensorBox k{packed_k ? 1 : a.b, packed_k ? a.total_k : a.s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
   if constexpr (Config::kPages) {

@@ -4,21 +4,15 @@
 
 #include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
-#include "policy/cache.hpp"
 #include "sm90/attention_forward/config.hpp"
 #include "sm90/attention_forward/load.cuh"
+#include "sm90/attention_forward/pieces.hpp"
 
 namespace falchion::sm90 {
 
-/// Where a piece of a tile of keys lies.
-struct KeyPiece {
-  int page = -1, row = 0;  // page -1: nothing of it is read, and TMA makes it 0
-  bool hole = false;       // the sequence has its keys, but the page is not there
-};
-
-/// The producer, one warp. Lane i looks up where piece i of a tile of keys lies, one tile before that tile is loaded, so
-/// that no load waits for the table. The first lane waits for the stages and issues the loads. It follows the producer
-/// of load.cuh step by step; the record, the stages and `wanted` are given back at the same places.
+/// The producer, one warp. Lane i looks up where piece i of a tile of keys lies, one tile before that tile is loaded,
+/// so that no load waits for the table. The first lane waits for the stages and issues the loads. It follows the
+/// producer of load.cuh step by step; the record, the stages and `wanted` are given back at the same places.
 template <class Config>
 class PageProducer {
   using Element = typename Config::Element;
@@ -75,13 +69,10 @@ class PageProducer {
     at_q.advance();
   }
   FALCHION_DEVICE void load_k(const KeyPiece& mine) {
-    const int eighths = piece() / kLeastPiece;
-    const unsigned bits = mine.hole ? ((1U << eighths) - 1) << lane * eighths : 0;
-    const unsigned holes = __reduce_or_sync(~0U, bits);
+    const unsigned holes = __reduce_or_sync(~0U, mine.holes(lane, piece()));
     if (leads()) {
       shared.empty_k[at_k.stage].wait(at_k.parity ^ 1);
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(
-                       cute::cast_smem_ptr_to_uint(&shared.holes[at_k.parity][at_k.stage])),
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(cute::cast_smem_ptr_to_uint(&shared.holes[at_k.parity][at_k.stage])),
                    "r"(holes)
                    : "memory");
     }
@@ -99,9 +90,8 @@ class PageProducer {
   /// This lane's piece of tile t. Neither a key past the sequence nor one before the first tile is asked for.
   FALCHION_DEVICE KeyPiece look_up(const TileRecord& tile, int t) const {
     const int in_tile = lane * piece(), key = t * kKeys + in_tile;
-    if (t < tile.begin || in_tile >= kKeys || key >= tile.k.length) return {};
-    const KeyPlace place = KeyRows::of(a.pages, tile.b, 0, tile.k.begin).at(key);
-    return {static_cast<int>(place.batch), static_cast<int>(place.row), !place.exists()};
+    if (t < tile.begin || in_tile >= kKeys) return {};
+    return KeyPiece::of(a.pages, tile.b, tile.k.begin, tile.k.length, key);
   }
   /// Loads a tile of K or V. Each piece goes to its lines of each box of the tile. A page of -1 is outside of the
   /// tensor, so TMA makes the piece 0.
