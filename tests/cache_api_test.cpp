@@ -335,8 +335,9 @@ Attention decode_in_pages(std::int64_t s_q, std::int64_t d) {
 
 TEST(CachePlan, PagesHaveKindsOfTheirOwn) {
   for (const int sm : {80, 90}) {
-    EXPECT_EQ(variant_of(decode_in_pages(9, 128), on(sm)), "sm80 pages_general bf16 128");
-    EXPECT_EQ(variant_of(decode_in_pages(500, 192), on(sm)), "sm80 pages_general bf16 256");
+    const std::string many = sm == 90 ? "sm90 pages bf16 " : "sm80 pages_general bf16 ";
+    EXPECT_EQ(variant_of(decode_in_pages(9, 128), on(sm)), many + "128");
+    EXPECT_EQ(variant_of(decode_in_pages(500, 192), on(sm)), many + "256");
     Attention a = decode_in_pages(1, 128);
     a.score.softcap = 30;
     EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general bf16 128");
@@ -344,9 +345,9 @@ TEST(CachePlan, PagesHaveKindsOfTheirOwn) {
     EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general f32 128");
     a = decode_in_pages(500, 128);
     a.packed = true;
-    EXPECT_EQ(variant_of(a, on(sm)), "sm80 pages_general bf16 128");
+    EXPECT_EQ(variant_of(a, on(sm)), many + "128");
     a.page_size = 0;
-    EXPECT_EQ(variant_of(a, on(sm)), "sm80 plain bf16 128");
+    EXPECT_EQ(variant_of(a, on(sm)), text("sm", sm, " plain bf16 128"));
     a.packed = false;  // rows that used_k cuts
     EXPECT_EQ(variant_of(a, on(sm)), text("sm", sm, " plain bf16 128"));
   }

@@ -24,7 +24,7 @@ TEST(ChunkPlan, APageHasPieces) {
   for (const std::int64_t size : {1, 2, 4, 7, 12, 100})
     EXPECT_EQ(variant_of(chunk(size), hopper()), "sm80 pages_general bf16 128") << size;
   const std::string story = story_of(chunk(12), hopper());
-  EXPECT_NE(story.find("  sm90 pages bf16 d128 it is for pages of a multiple of 8 keys, but here they have 12\n"),
+  EXPECT_NE(story.find("  sm90 pages bf16 d128      it is for pages of a multiple of 8 keys, but here they have 12\n"),
             std::string::npos)
       << story;
 }
