@@ -61,13 +61,20 @@ struct KeyRows {
             pages.by_size,
             true};
   }
-  FALCHION_HD KeyPlace at(std::int64_t j) const {
-    if (!paged) return {batch, begin + j};
+  FALCHION_HD KeyPlace at(std::int64_t j) const { return paged ? found(look(j)) : KeyPlace{batch, begin + j}; }
+
+  /// What the table says of a key, which may still be on its way from memory, and the key's row in that page.
+  struct Look {
+    std::int32_t page;
+    std::uint32_t row;
+  };
+  FALCHION_HD Look look(std::int64_t j) const {
     const auto key = static_cast<std::uint32_t>(begin + j);
     const std::uint32_t column = by_size.divide(key);
-    const std::int32_t page = table[column * stride];
-    return {0 <= page && page < count ? page : -1, key - column * by_size.value()};
+    return {table[column * stride], key - column * by_size.value()};
   }
+  FALCHION_HD KeyPlace found(const Look& x) const { return {exists(x) ? x.page : -1, x.row}; }
+  FALCHION_HD bool exists(const Look& x) const { return 0 <= x.page && x.page < count; }
 };
 
 /// The keys that a run appends to one sequence: the last `rows` of those that used_k counts.

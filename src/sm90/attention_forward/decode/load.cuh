@@ -3,6 +3,9 @@
 // at 4 MB (H200).
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "base/host_device.hpp"
 #include "gpu/blocks/async.cuh"
 #include "gpu/blocks/lane_blocks.hpp"
@@ -85,8 +88,9 @@ class DecodeProducer {
   static FALCHION_DEVICE std::uint32_t place_of_pass(std::uint32_t to, int i) {
     return kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
   }
-  /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to): copies this thread's chunk of row
-  /// `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile.
+  /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to, skips): copies this thread's chunk
+  /// of row `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile. skips: unless the key is new. Only
+  /// the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
   template <class Begin, class Copy>
   FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
     const int line0 = thread / kChunks, end = walk.end_tile();
@@ -96,21 +100,26 @@ class DecodeProducer {
       begin(t);
       if (round > 0) shared.empty[stage].wait((round - 1) % 2);
       const std::uint32_t to = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place;
-      CUTE_UNROLL
-      for (int i = 0; i < kPasses; ++i) { copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i)); }
+      const auto copy_tile = [&](auto skips) {
+        CUTE_UNROLL
+        for (int i = 0; i < kPasses; ++i)
+          copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i), skips);
+      };
       if (fresh.has((t + 1) * Config::kKeys - 1)) {
+        copy_tile(std::true_type());
         append(walk, t, to);
         asm volatile("cp.async.wait_all;" ::: "memory");
         arrive_alone(shared.full[stage]);
       } else {
+        copy_tile(std::false_type());
         arrive_with_copies(shared.full[stage]);
       }
     }
   }
-  /// Copies this thread's chunk of a key that is not new. to: of K; V is a tile further.
-  FALCHION_DEVICE void take(int key, bool exists, const Element* from_k, const Element* from_v,
-                            std::uint32_t to) const {
-    if (fresh.has(key)) return;
+  /// Copies this thread's chunk of a key. skips: not of a new one. to: of K; V is a tile further.
+  FALCHION_DEVICE void take(int key, bool exists, const Element* from_k, const Element* from_v, std::uint32_t to,
+                            bool skips) const {
+    if (skips && fresh.has(key)) return;
     k.copy(from_k, to, exists);
     v.copy(from_v, to + kTile, exists);
   }
@@ -167,26 +176,28 @@ class DecodeProducer {
                   *from_v = v.of_head(walk.head_k) + v.offset(first);
     load_tiles(
         walk, [](int) {},
-        [&](int, int key, std::uint32_t to) {
-          take(key, key < walk.sequence.k_length, from_k, from_v, to);
+        [&](int, int key, std::uint32_t to, bool skips) {
+          take(key, key < walk.sequence.k_length, from_k, from_v, to, skips);
           from_k += step_k;
           from_v += step_v;
         });
   }
   /// A warp copies kOfWarp rows of each tile. Each lane looks one of them up and tells it to the lanes that copy the
-  /// row, and as a warp has twice as many lanes, it looks up those of two tiles, two tiles ahead. A key in a page that
-  /// is not there becomes 0.
+  /// row, and as a warp has twice as many lanes, it looks up those of two tiles, two tiles ahead. Nothing may be
+  /// computed from what a look finds before it is needed: the warp would wait there. A key in a page that is not there
+  /// becomes 0.
   FALCHION_DEVICE void load_pages(const DecodeWalk<Config>& walk) {
     constexpr int kPass = kAtOnce / kWarps, kOfWarp = kPass * kPasses;  // rows of a pass, and of a tile
     static_assert(2 * kOfWarp <= 32);
-    const Element *const of_k = k.of_head(walk.head_k), *const of_v = v.of_head(walk.head_k);
+    const Element *of_k = k.of_head(walk.head_k), *of_v = v.of_head(walk.head_k);
+    asm volatile("" : "+l"(of_k), "+l"(of_v));  // else each copy multiplies head and stride again
     const int lane = thread % 32, row = lane % kOfWarp, begin = walk.begin_tile();
     const int line = lane / kOfWarp * Config::kKeys + row / kPass * kAtOnce + thread / 32 * kPass + row % kPass;
     const auto look_up = [&](int t) {  // in the tiles t and t + 1
       const int key = t * Config::kKeys + line;
-      return lane < 2 * kOfWarp && key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
+      return lane < 2 * kOfWarp && key < walk.sequence.k_length ? keys.look(key) : KeyRows::Look{-1, 0};
     };
-    KeyPlace next = look_up(begin);
+    KeyRows::Look next = look_up(begin);
     std::int64_t in_k = 0, in_v = 0;
     bool exists = false;
     int first_lane = 0;  // of the tile's rows
@@ -195,16 +206,17 @@ class DecodeProducer {
         [&](int t) {
           first_lane = (t - begin) % 2 * kOfWarp;
           if (first_lane != 0) return;
-          exists = next.exists();
-          in_k = k.offset(next);
-          in_v = v.offset(next);
+          const KeyPlace place = keys.found(next);
+          exists = place.exists();
+          in_k = k.offset(place);
+          in_v = v.offset(place);
           next = look_up(t + 2);
         },
-        [&](int i, int key, std::uint32_t to) {
+        [&](int i, int key, std::uint32_t to, bool skips) {
           const int from = first_lane + i * kPass + lane / kChunks;
           const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
           const bool copies = __shfl_sync(~0u, exists, from);
-          take(key, copies, of_k + (copies ? row_k : 0), of_v + (copies ? row_v : 0), to);
+          take(key, copies, of_k + (copies ? row_k : 0), of_v + (copies ? row_v : 0), to, skips);
         });
   }
 

@@ -55,21 +55,21 @@ class DecodeRows {
     unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
   }
 
-  /// Is this lane's key of tile t, of the warp's 16, in a page that is there? Keys past the sequence are masked anyway.
-  FALCHION_DEVICE bool is_there(int t) const {
-    if constexpr (!Config::kPages) return true;
+  /// Looks this lane's key of tile t up, of the warp's 16. Keys past the sequence are masked anyway.
+  FALCHION_DEVICE KeyRows::Look look_up(int t) const {
+    if constexpr (!Config::kPages) return {};
     const int key = t * Config::kKeys + place.slice * 16 + static_cast<int>(threadIdx.x) % 16;
-    return key >= k_length || keys.at(key).exists();
+    return key < k_length ? keys.look(key) : KeyRows::Look{};
   }
-  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on. there: is_there(t).
-  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t, bool there) {
+  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on. found: by look_up(t).
+  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t, const KeyRows::Look& found) {
     constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
     const int lane = static_cast<int>(threadIdx.x) % 32, key0 = t * Config::kKeys + place.slice * 16;
     const std::uint32_t lines = k + place.slice * 16 * 128;
     float s[kBlocks][4];
     multiply_k_q({LaneBlocks::down_first(lane), lines}, s);                                      // S^T = K Q^T
     if (key0 < unmasked.begin || key0 + 16 > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
-    if constexpr (Config::kPages) hide_holes(there, s);
+    if constexpr (Config::kPages) hide_holes(keys.exists(found), s);
     std::uint32_t p[kBlocks][2];
     update(s, p);                                                      // P = e^(scale S - m)
     multiply_v_p({LaneBlocks::across_first(lane), lines + kTile}, p);  // O^T += V^T P^T
