@@ -21,6 +21,12 @@ TEST(DecodePlan, FewRowsTakeIt) {
   EXPECT_EQ(variant_of(problem(1, 16, 100, 8, 8, 64), hopper()), "sm90 decode bf16 64");
   EXPECT_EQ(variant_of(problem(1, 17, 1024, 8, 8, 64), hopper()), "sm90 decode bf16 64");
   EXPECT_EQ(variant_of(problem(1, 17, 1023, 8, 8, 64), hopper()), "sm90 plain brief bf16 64") << "few keys";
+  EXPECT_EQ(variant_of(problem(1, 8, 8192, 32, 8, 128), hopper()), "sm90 plain brief bf16 128") << "32 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 16, 8192, 32, 8, 128), hopper()), "sm90 plain brief bf16 128")
+      << "64 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 17, 8192, 32, 8, 128), hopper()), "sm90 plain bf16 128") << "68 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 10, 8192, 24, 8, 128), hopper()), "sm90 decode bf16 128")
+      << "64 rows are no whole groups";
   EXPECT_EQ(variant_of(problem(1, 32, 8192, 8, 8, 192), hopper()), "sm90 decode bf16 256");
   EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), on(90, Backend::sm80)), "sm80 plain few bf16 128");
   EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), on(80)), "sm80 plain few bf16 128");

@@ -33,7 +33,8 @@ TEST(HopperPlan, Prefill) {
             "  sm90 plain d128    16-byte aligned, strides that TMA accepts (rows do not overlap)\n"
             "  sm80 general d128  any operands\n"
             "paths\n"
-            "  sm90 plain bf16  taken\n");
+            "  sm90 plain brief bf16 d128  it is for at most 64 rows for each K/V head, but here are 4096\n"
+            "  sm90 plain bf16             taken\n");
 }
 
 TEST(HopperPlan, PlainVariantsByHeadDim) {
@@ -305,7 +306,7 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   Operands good;
   good.q = good.k = good.v = good.o = Tensor::dense(data, DType::bf16, {2, 64, 4, 128});
   const auto taken = [](const PlanData& plan, const Operands& x) { return taken_for(plan, layout_of(plan, x)); };
-  EXPECT_EQ(taken(of_sm90, good), "sm90 plain");
+  EXPECT_EQ(taken(of_sm90, good), "sm90 plain brief");
   EXPECT_EQ(taken(of_sm80, good), "sm80 plain");
   Operands x = good;
   x.v.data = data + 1;
@@ -330,7 +331,7 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "strides below 2^40 bytes";
   x = good;
   x.o.stride[1] = -512;
-  EXPECT_EQ(taken(of_sm90, x), "sm90 plain") << "O is not written by TMA";
+  EXPECT_EQ(taken(of_sm90, x), "sm90 plain brief") << "O is not written by TMA";
 }
 
 TEST(HopperPlan, Sm90IsRefusedElsewhere) {

@@ -90,6 +90,7 @@ std::string check(const Order& order, int launches) {
 
 using bf16 = sm90::bf16;
 using Brief64 = AttentionForwardConfig<bf16, 64, Kind::plain, VariantTile::brief>;
+using Brief128 = AttentionForwardConfig<bf16, 128, Kind::plain, VariantTile::brief>;
 using Plain64 = AttentionForwardConfig<bf16, 64, Kind::plain>;
 using Plain128 = AttentionForwardConfig<bf16, 128, Kind::plain>;
 using Plain192 = AttentionForwardConfig<bf16, 192, Kind::plain>;
@@ -110,6 +111,7 @@ constexpr ModelTile kEmpty{}, kFull{.keys = 2}, kLong{.keys = 9};
 
 TEST(Sm90Rings, EveryLaunchEnds) {
   EXPECT_EQ(check<Brief64>({}, kLaunches), "");
+  EXPECT_EQ(check<Brief128>({}, kLaunches), "");
   EXPECT_EQ(check<Plain64>({}, kLaunches), "");
   EXPECT_EQ(check<Plain128>({}, kLaunches), "");
   EXPECT_EQ(check<Plain192>({}, kLaunches), "");

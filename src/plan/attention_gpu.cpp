@@ -41,9 +41,13 @@ std::int64_t rows_a_head(const Attention& a) {
 /// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the usual tile of 128 is faster.
 bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
 
-/// Short tiles are for grids that tiles of kBriefRows would leave half empty.
+/// Short tiles are for grids that tiles of kBriefRows would leave half empty, and above head dim 64 for few rows.
 std::string why_not_brief(const Attention& a, const cuda::Device& device) {
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
+  if (std::max(a.d_qk, a.d_v) > 64) {
+    const std::int64_t rows = rows_a_head(a), most = tiles::kBriefRowsOfWide;
+    return rows <= most ? "" : text("it is for at most ", most, " rows for each K/V head, but here are ", rows);
+  }
   const std::int64_t items = ceil_div(rows_a_head(a), tiles::kBriefRows) * a.h_k * a.b;
   if (items <= device.sms / 2) return "";
   return text("it is for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, but here are ", items);

@@ -45,6 +45,14 @@ std::string why_not_append(const Attention& a) {
   return a.append && bounded && elsewhere ? "it has append only in a band from the bottom right" : "";
 }
 
+/// With 17 to 64 rows tile brief of kind plain is faster, if all of them are one of its tiles and no kernel has to run
+/// before it.
+bool is_for_brief(const Attention& a, std::int64_t rows) {
+  if (rows <= tiles::kFewRows || a.packed || a.page_size > 0 || a.append || a.rotary_dim > 0) return false;
+  const std::int64_t d = std::max(a.d_qk, a.d_v);
+  return 96 < d && d <= 128 && tiles::kBriefRowsOfWide % (a.h_q / a.h_k) == 0;
+}
+
 }  // namespace
 
 bool is_decode_of_hopper(const Variant& variant) {
@@ -59,6 +67,9 @@ std::string why_not_decode(const Variant& listed, const Attention& a, std::int64
     return text("with more than ", tiles::kFewRows, " rows for each K/V head it is for at least ", tiles::kDecodeKeys,
                 " keys, but here are ", a.s_k);
   }
+  if (is_for_brief(a, rows))
+    return text("with more than ", tiles::kFewRows, " rows for each K/V head tile brief is faster, and here are ",
+                rows);
   if (const std::int64_t s = std::max(a.s_q, a.s_k); s > sm90::kDecodeMostLength)
     return text("it is for lengths up to ", sm90::kDecodeMostLength, ", but here are ", s);
   const DecodeTiles list = DecodeTiles::of(listed, a, rows);

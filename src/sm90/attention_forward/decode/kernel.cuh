@@ -87,8 +87,10 @@ FALCHION_DEVICE void fetch_lengths(const AttentionArgs& a) {
   if constexpr (Config::kPages) {
     const auto i = static_cast<std::uint32_t>(blockIdx.x * Config::kThreads + thread);
     const auto lines = static_cast<std::uint32_t>((a.pages.columns + kLine - 1) / kLine);
-    const std::uint32_t rows = a.pages.starts == nullptr ? static_cast<std::uint32_t>(a.b) : 1, row = i / max(lines, 1U);
-    if (row < rows) fetch(a.pages.table + row * a.pages.stride_sequence + (i - row * lines) * kLine * a.pages.stride_page);
+    const std::uint32_t rows = a.pages.starts == nullptr ? static_cast<std::uint32_t>(a.b) : 1,
+                        row = i / max(lines, 1U);
+    if (row < rows)
+      fetch(a.pages.table + row * a.pages.stride_sequence + (i - row * lines) * kLine * a.pages.stride_page);
   }
 }
 

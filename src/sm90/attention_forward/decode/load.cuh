@@ -89,8 +89,8 @@ class DecodeProducer {
     return kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
   }
   /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to, skips): copies this thread's chunk
-  /// of row `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile. skips: unless the key is new. Only
-  /// the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
+  /// of row `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile. skips: unless the key is new.
+  /// Only the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
   template <class Begin, class Copy>
   FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
     const int line0 = thread / kChunks, end = walk.end_tile();
@@ -102,8 +102,7 @@ class DecodeProducer {
       const std::uint32_t to = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place;
       const auto copy_tile = [&](auto skips) {
         CUTE_UNROLL
-        for (int i = 0; i < kPasses; ++i)
-          copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i), skips);
+        for (int i = 0; i < kPasses; ++i) copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i), skips);
       };
       if (fresh.has((t + 1) * Config::kKeys - 1)) {
         copy_tile(std::true_type());
