@@ -74,26 +74,6 @@ FALCHION_DEVICE void read_ahead(const Parameters& x) {
     asm volatile("" ::"r"(*reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const char*>(&x) + i)));
 }
 
-/// Asks the L2 for one line of memory.
-FALCHION_DEVICE void fetch(const std::int32_t* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
-
-/// Asks the L2 for the lengths and for the table of pages, before the kernel waits for earlier ones: both would come
-/// from DRAM, one after the other. An earlier kernel may still write there, because the L2 has what it writes.
-template <class Config>
-FALCHION_DEVICE void fetch_lengths(const AttentionArgs& a) {
-  constexpr int kLine = 32;  // numbers
-  const int thread = static_cast<int>(threadIdx.x);
-  if (a.used_k != nullptr && thread * kLine < a.b) fetch(a.used_k + thread * kLine);
-  if constexpr (Config::kPages) {
-    const auto i = static_cast<std::uint32_t>(blockIdx.x * Config::kThreads + thread);
-    const auto lines = static_cast<std::uint32_t>((a.pages.columns + kLine - 1) / kLine);
-    const std::uint32_t rows = a.pages.starts == nullptr ? static_cast<std::uint32_t>(a.b) : 1,
-                        row = i / max(lines, 1U);
-    if (row < rows)
-      fetch(a.pages.table + row * a.pages.stride_sequence + (i - row * lines) * kLine * a.pages.stride_page);
-  }
-}
-
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
@@ -109,7 +89,6 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     shared.emptied.init(1);
     cutlass::arch::fence_barrier_init();
   }
-  fetch_lengths<Config>(a);
   read_ahead(a);
   read_ahead(grid);
   __syncthreads();
