@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "plan/work.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -48,6 +49,16 @@ TEST(AppendPlan, TheRotatedQueriesLieInTheWorkspace) {
     EXPECT_EQ(with.workspace, with.attention().rotated + bytes);
     EXPECT_EQ(with.attention().rotated % 64, 0U);
   }
+}
+
+/// New keys are read instead of their slots, and written there; each row reads its angles, and there are sinks.
+TEST(AppendPlan, BytesOfTheWork) {
+  Attention a = step(5, 16);
+  a.sinks = true;
+  Attention plain = a;
+  plain.append = plain.sinks = false;
+  plain.rotary_dim = 0;
+  EXPECT_EQ(attention_bytes(a) - attention_bytes(plain), 4 * 5 * (8 * 256 * 2 + 64 * 4) + 32 * 4);
 }
 
 TEST(AppendPlan, Story) {

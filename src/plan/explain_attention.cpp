@@ -11,6 +11,7 @@
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/read_rate.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 
@@ -81,20 +82,12 @@ void tell_work(const Attention& a, Pass pass, Story* story) {
       {{"work", Json::object({{"flops", flops}, {"bytes", bytes}, {"flops_per_byte", intensity}, {"seen", seen}})}});
 }
 
-/// The rate at which a launch that only reads gets through K and V, measured (docs/design/sm90_decode.md).
-struct ReadRate {
-  std::string_view device;
-  int sm;
-  double bytes_per_second;
-};
-constexpr ReadRate kReadRates[] = {{"H100", 90, 3.05e12}, {"H200", 90, 4.6e12}};
-
 /// The rates of the plan's device, or of all that it may be.
 std::vector<ReadRate> read_rates_of(const PlanData& plan) {
   std::vector<ReadRate> out;
   if (!is_gpu(plan.backend)) return out;
   for (const ReadRate& rate : kReadRates) {
-    if (plan.gpu.device.find(rate.device) != std::string::npos) return {rate};
+    if (rate.is_of(plan.gpu.device)) return {rate};
     if (plan.gpu.sm == rate.sm) out.push_back(rate);
   }
   return out;
@@ -110,9 +103,9 @@ void tell_floor(const PlanData& plan, Story* story) {
   std::vector<Json> devices;
   for (const ReadRate& rate : read_rates_of(plan)) {
     const double seconds = bytes / rate.bytes_per_second;
-    times += text(times.empty() ? ": " : ", ", 1e6 * seconds, " us on an ", rate.device);
+    times += text(times.empty() ? ": " : ", ", 1e6 * seconds, " us on an ", rate.name);
     devices.push_back(
-        Json::object({{"name", rate.device}, {"bytes_per_second", rate.bytes_per_second}, {"seconds", seconds}}));
+        Json::object({{"name", rate.name}, {"bytes_per_second", rate.bytes_per_second}, {"seconds", seconds}}));
   }
   story->tell("floor",
               text("reading the ", bytes_text(bytes), " of K and V",
@@ -324,9 +317,11 @@ void tell_new_keys(const PlanData& plan, Story* story) {
   if (a.append && a.rotary_dim > 0) what += ", rotated";
   if (a.rotary_dim > 0) what += text(what.empty() ? "" : ", and ", "q is rotated");
   const bool decode = plan.variant != nullptr && is_decode_of_hopper(*plan.variant);
-  story->tell("new keys", text(what, decode                 ? ", by the same kernel"
-                                     : is_gpu(plan.backend) ? ", by a kernel before"
-                                                            : ""));
+  story->tell("new keys",
+              text(what, decode                 ? ", by the same kernel"
+                         : is_gpu(plan.backend) ? ", by a kernel before"
+                                                : ""),
+              {{"new_keys", Json::object({{"kernel_before", is_gpu(plan.backend) && !decode}})}});
 }
 
 void tell_attention(const PlanData& plan, Story* story) {

@@ -49,7 +49,14 @@ double attention_bytes(const Attention& a) {
   if (a.probabilities) bytes += scores * 4;
   if (a.bias) bytes += scores * element;
   if (a.mask) bytes += scores;
-  return bytes;
+  if (a.alibi) bytes += 4 * static_cast<double>(a.h_q);
+  if (a.sinks) bytes += 4 * static_cast<double>(a.h_q);
+  return bytes + new_keys_bytes(a, static_cast<double>(a.b) * static_cast<double>(a.s_q));
+}
+
+double new_keys_bytes(const Attention& a, double rows) {
+  const double written = a.append ? static_cast<double>(a.h_k * (a.d_qk + a.d_v) * size_of(a.dtype)) : 0;
+  return rows * (written + 4 * static_cast<double>(a.rotary_dim));
 }
 
 double keys_bytes(const Attention& a) {

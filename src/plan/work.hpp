@@ -14,6 +14,9 @@ double attention_flops(const Attention& problem);
 double attention_backward_flops(const Attention& problem);
 /// q, k, v, o and the other operands that are present, each moved once.
 double attention_bytes(const Attention& problem);
+/// What is part of them for `rows` queries with their new keys: these are read instead of their slots and written
+/// there, and the angles of a row are read.
+double new_keys_bytes(const Attention& problem, double rows);
 /// K and V alone.
 double keys_bytes(const Attention& problem);
 /// The same with o, lse and grad_o as inputs, and the gradients; that of a bias counts as if nothing were broadcast.

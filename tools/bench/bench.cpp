@@ -74,6 +74,9 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
     result->hold_against(limits->gpu->nominal_of_three_f16(), "nominal 3 x f16", limits->gpu->copy, "copy");
   else if (result->chunk > 0 && dtype == DType::f32)
     result->hold_against(limits->gpu->nominal_of_three_tf32(), "nominal 3 x TF32", limits->gpu->copy, "copy");
+  else if (result->roof == Roof::memory && result->problem.op == Op::attention && limits->gpu->read > 0)
+    result->hold_against(limits->gpu->nominal(dtype), "nominal peak", limits->gpu->read,
+                         "read");  // writes next to nothing
   else
     result->hold_against(limits->gpu->nominal(dtype), "nominal peak", limits->gpu->copy, "copy");
 }
@@ -210,6 +213,7 @@ Json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
     measured.emplace_back("gpu", Json::object({{"sms", limits.gpu->sms},
                                                {"clock_hz", limits.gpu->clock_hz},
                                                {"measured_copy_bytes_per_second", limits.gpu->copy},
+                                               {"read_bytes_per_second", limits.gpu->read},
                                                {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}}));
   const Json out = result_facts(limits.gpu ? limits.gpu->name : "", measured);
   return (interrupted() ? out.with("interrupted", true) : out).with("benchmarks", benchmark_json(results));

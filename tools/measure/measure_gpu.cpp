@@ -6,6 +6,7 @@
 
 #include "command/table.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/read_rate.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
 
@@ -68,7 +69,7 @@ template class GpuRun<NormOperands>;
 
 GpuLimits GpuLimits::measure() {
   const cuda::Device device = cuda::current_device();
-  GpuLimits out{device.name, 0, device.sm, device.sms, device.clock_hz};
+  GpuLimits out{device.name, 0, read_rate_of(device.name), device.sm, device.sms, device.clock_hz};
   const std::size_t bytes = std::max<std::size_t>(16 * device.l2, std::size_t{256} << 20);
   cuda::Memory from, to;
   require(cuda::Memory::make(bytes, &from));
@@ -94,8 +95,9 @@ double GpuLimits::nominal(DType dtype) const {
 
 std::string GpuLimits::text(DType dtype) const {
   return fmt::format(
-      "{}, {} SMs at up to {:.2f} GHz; nominal {} {} (mma.sync reaches some 62 % of it on sm_90); copies {}", name, sms,
-      clock_hz / 1e9, falchion::name(dtype), format_rate(nominal(dtype), "FLOP/s"), format_rate(copy, "B/s"));
+      "{}, {} SMs at up to {:.2f} GHz; nominal {} {} (mma.sync reaches some 62 % of it on sm_90); copies {}{}", name,
+      sms, clock_hz / 1e9, falchion::name(dtype), format_rate(nominal(dtype), "FLOP/s"), format_rate(copy, "B/s"),
+      read > 0 ? fmt::format("; a launch that only reads {}", format_rate(read, "B/s")) : "");
 }
 
 }  // namespace falchion::tools

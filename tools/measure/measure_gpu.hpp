@@ -35,6 +35,7 @@ extern template class GpuRun<NormOperands>;
 struct GpuLimits {
   std::string name;
   double copy = 0;  // bytes read and written a second, measured
+  double read = 0;  // bytes read a second by a launch that only reads, of the devices that src/plan/read_rate.hpp knows
   int sm = 0, sms = 0;
   double clock_hz = 0;
 

@@ -73,7 +73,9 @@ double flop_count(const Attention& a, const Operands* x) {
 
 double byte_count(const Attention& a, const Operands* x) {
   const RowCounts rows(a, x);
-  return static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(size_of(a.dtype)) * (rows.q + rows.k);
+  const double new_rows = a.h_q > 0 ? rows.q / static_cast<double>(a.h_q) : 0;
+  return static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(size_of(a.dtype)) * (rows.q + rows.k) +
+         new_keys_bytes(a, new_rows);
 }
 
 double flop_count(const BackwardProblem& a, const Operands* x) {
