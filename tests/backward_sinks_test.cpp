@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "support/gradients.hpp"
 
@@ -61,6 +62,28 @@ TEST_P(BackwardSinks, OfRowsThatSeeNoKey) {
       for (std::int64_t b = 0; b < 2; ++b)
         for (std::int64_t i = 0; i < 6; ++i) sum += x.grad_lse.get(b, h, i, 0);
       EXPECT_NEAR(x.grad_sinks.get(0, 0, h, 0), sum, 1e-5);
+    }
+  }
+}
+
+/// The same beside rows that see keys, in each size of tile: rows above a diagonal, and a sequence without keys.
+TEST_P(BackwardSinks, OfRowsThatSeeNoKeyAmongOthers) {
+  for (const std::int64_t d : {64, 128, 192, 256}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(text("d ", d, " ", name(dtype)));
+      for (const Case& row : {Case{"causal", 2, 140, 75, 4, 2, d, d}.sinks().causal(),
+                              Case{"used", 2, 70, 90, 4, 2, d, d}.sinks().used_k({0, 90}),
+                              Case{"far", 2, 70, 90, 4, 2, d, d}.sinks().causal(Align::at, -1000)}) {
+        SCOPED_TRACE(row.name);
+        Gradients x(row, dtype, wanted(2, 4));
+        x.run(GetParam());
+        expect_judged(x, judge::GradientReference(x.x.problem, x.operands()));
+        for (std::int64_t h = 0; h < 4 && row.name == std::string("used"); ++h) {
+          float sum = 0;
+          for (std::int64_t i = 0; i < 70; ++i) sum += x.grad_lse.get(0, h, i, 0);
+          EXPECT_NEAR(x.grad_sinks.get(0, 0, h, 0), sum, 2e-5);
+        }
+      }
     }
   }
 }

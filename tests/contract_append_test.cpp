@@ -43,6 +43,7 @@ std::vector<std::byte> bits_of(const Instance& x) {
 
 /// The run's result and its cache are those of the definition.
 void expect_appended(const Path& path, Instance* x, const Reference& reference) {
+  expect_decode(path, x->problem);
   if (refused(path, x)) return;
   EXPECT_TRUE(matches(*x, reference));
   EXPECT_EQ(reference.judge().check_cache(x->k.view(), x->v.view()), "");

@@ -65,6 +65,7 @@ void same_in_pages(Case row, std::initializer_list<Pages> all) {
     for (const Pages& pages : all) {
       SCOPED_TRACE(text("pages of ", pages.size, ", seed ", pages.seed, pages.starts ? ", starts" : ""));
       Instance x = in_pages(in_rows.instance(dtype), pages);
+      expect_decode(path, x.problem);
       const Status status = run(path, &x);
       ASSERT_TRUE(status) << status.why;
       EXPECT_TRUE(matches(x, in_rows.reference(dtype)));

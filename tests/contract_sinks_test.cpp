@@ -239,6 +239,7 @@ TEST(Sinks, BesideACacheInPages) {
     on_every_path([&](const Path& path, DType dtype) {
       const Instance in_rows = make_instance(row, dtype, 5);
       Instance paged = in_pages(in_rows, {16, 2}), packed = with_packed_queries(in_pages(in_rows, {16, 3}));
+      expect_decode(path, paged.problem);
       ASSERT_TRUE(run(path, &paged));
       EXPECT_TRUE(matches(paged, Reference(in_rows)));
       ASSERT_TRUE(run(path, &packed));

@@ -1,5 +1,5 @@
-// tests/cuda/kernels.cu: kernels that only the tests need: one waits, one breaks the context, and one only has
-// clusters.
+// tests/cuda/kernels.cu: kernels that only the tests need: one waits, one hands out the next of some lists, one breaks
+// the context, and one only has clusters.
 #include "kernels.hpp"
 
 namespace falchion::testing {
@@ -12,6 +12,12 @@ __global__ void wait_kernel(long long nanoseconds) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   } while (now - start < static_cast<unsigned long long>(nanoseconds));
 }
+__global__ void next_of_kernel(int* turn, const int* lists, int sets, int size, int* to) {
+  const int* list = lists + *turn % sets * size;
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) to[i] = list[i];
+  __syncthreads();
+  if (threadIdx.x == 0) *turn += 1;
+}
 __global__ void fault_kernel() { asm volatile("trap;"); }
 __global__ void cluster_kernel() {}
 
@@ -19,6 +25,10 @@ __global__ void cluster_kernel() {}
 
 int launch_wait(double seconds, void* stream) {
   wait_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<long long>(seconds * 1e9));
+  return static_cast<int>(cudaGetLastError());
+}
+int launch_next_of(int* turn, const int* lists, int sets, int size, int* to, void* stream) {
+  next_of_kernel<<<1, 256, 0, static_cast<cudaStream_t>(stream)>>>(turn, lists, sets, size, to);
   return static_cast<int>(cudaGetLastError());
 }
 int launch_fault() {

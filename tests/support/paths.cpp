@@ -8,6 +8,7 @@
 
 #include "api/validate.hpp"
 #include "cpu/levels.hpp"
+#include "plan/constants.hpp"
 #include "plan/plan_data.hpp"
 #include "problem/device_copy.hpp"
 
@@ -88,6 +89,17 @@ Target host_target() {
   const bool built = std::any_of(all.begin(), all.end(),
                                  [](const Variant& v) { return v.kernel_as<cpu::AttentionKernel>() != nullptr; });
   return built ? Backend::cpu : Backend::ref;
+}
+
+void expect_decode(const Path& path, const Attention& a) {
+  if (path.backend != Backend::best || a.dtype == DType::f32 || a.h_k == 0) return;  // best is tested on Hopper alone
+  const bool few = a.s_q > 0 && a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
+  const bool moved = a.append && (a.first_k || a.band.align == Align::top_left || a.band.align == Align::at);
+  if (!few || moved || a.score.softcap != 0 || a.alibi || a.bias || a.mask || a.dropout > 0) return;
+  Plan plan;
+  const Status status = Plan::make(a, Pass::forward, path.target(), &plan);
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_EQ(data_of(plan)->variant->kind, VariantKind::decode) << plan.explain();
 }
 
 Workspace::Workspace(std::size_t bytes) : bytes_(bytes), memory_(bytes + 64, 0xFF) {}

@@ -71,6 +71,10 @@ void on_every_path_and_named_hopper(const F& f, const char* operation = kAttenti
   }
 }
 
+/// On Hopper the path `best` in 16 bits must have taken kind decode for few rows of such a problem, so that a test of
+/// them means that kernel. Elsewhere it looks at nothing.
+void expect_decode(const Path& path, const Attention& problem);
+
 /// Bytes on a 64-byte boundary, filled with NaN, because no code may rely on the content of a workspace.
 class Workspace {
  public:
