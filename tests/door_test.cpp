@@ -7,6 +7,7 @@
 #include "cpu/levels.hpp"
 #include "fake_cuda/load.hpp"
 #include "runtime/place.hpp"
+#include "runtime/runtime.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
 #include "support/linear.hpp"
@@ -198,10 +199,18 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
             std::string("o_a") + rest);
   EXPECT_EQ(merge(o(numbers[0]), l(lse), o(numbers[1]), l(memory.data()), o(numbers[2]), l(lse + 2)).why,
             std::string("lse_b") + rest);
-  EXPECT_EQ(merge(o(numbers[0]), l(lse), o(numbers[1]), l(lse + 1), o(memory.data()), l(lse + 2)).why,
-            "o lies on a GPU, and this build has no GPU variants: merge takes tensors in host memory");
+  const char* why = cuda::is_built()
+                        ? "lse lies in host memory, but o on a GPU: merge takes all on one side"
+                        : "o lies on a GPU, and this build has no GPU variants: merge takes tensors in host memory";
+  EXPECT_EQ(merge(o(numbers[0]), l(lse), o(numbers[1]), l(lse + 1), o(memory.data()), l(lse + 2)).why, why);
   cuda.add(numbers, sizeof numbers, FakeKind::managed, true);
   EXPECT_TRUE(merge(o(numbers[0]), l(lse), o(numbers[1]), l(lse + 1), o(numbers[2]), l(lse + 2)));
+}
+
+/// A build with GPU variants copies them, by a driver that is more than the fake one.
+TEST_F(Door, LengthsOnAGpuThatNothingCanCopy) {
+  if (cuda::is_built()) GTEST_SKIP() << "this build can copy them";
+  const DeviceMemory memory;
   Instance x = make_instance(Case{"x", 2, 4, 5, 1, 1, 8, 8}.used_k({5, 3}), DType::f32);
   Operands operands = x.operands();
   operands.used_k = memory.data<const std::int32_t>();
