@@ -63,8 +63,9 @@ enum class Grads : std::uint8_t { rounded, f32, accumulate };
 /// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
 /// it is MQA).
 struct Attention {
-  DType dtype = DType::bf16;                                                  // the type of q: f32, f16 or bf16
-  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // only as_q is built today
+  DType dtype = DType::bf16;  // the type of q: f32, f16 or bf16
+  /// as_q. k and v of a cache may both be e4m3, or both i8; numbers of K are then k * k_scale, those of V v * v_scale.
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;
   /// packed: b is the number of sequences. packed or used_*: s_q and s_k are the longest lengths that are allowed.
   std::int64_t b = 0, s_q = 0, s_k = 0;
   std::int64_t h_q = 1, h_k = 1;
@@ -94,6 +95,7 @@ struct Attention {
   /// written.
   std::int64_t rotary_dim = 0;
   bool rotary_pairs = false;
+  bool k_scale = false, v_scale = false;  // with an 8-bit cache: scales of k, of v; without them a scale is 1
   /// 0: the keys are cut into as many parts as the device likes. Else parts begin at multiples of split_keys (itself a
   /// multiple of 64), so that the bits of a sequence's result depend on no other sequence of the run.
   std::int64_t split_keys = 0;
@@ -142,6 +144,9 @@ struct Operands {
   /// input with rotary_dim: (1, positions, 2, rotary_dim / 2) f32, of each position the cosines and then the sines. Row
   /// i of a sequence's q stands at position used_k - first_k - length of q + i.
   Tensor rotary{};
+  /// inputs of an 8-bit cache: f32 with the axes of k but d, which is 1. An axis of stride 0 or extent 1 shares: one
+  /// scale for all, for a head, or for each key and head. New keys are divided by the scale of their slot.
+  Tensor k_scale{}, v_scale{};
   Tensor sinks{};  // input    (b or 1, 1, h_q, 1) f32: scores that no scale, softcap or bias changes; they are in lse
 
   Tensor grad_o{};                      // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too

@@ -31,7 +31,8 @@ typedef struct fal_target {
                                  * afterwards makes the caller's device current again */
   uint8_t use_device;     /* 1: `device` counts; 0: the device that is current when the plan is made; else refused */
   uint8_t trust_pointers; /* 1: the caller vouches that each pointer lies where the backend can use it; else 0 */
-  uint8_t reserved[10];   /* 0 */
+  uint16_t sms;           /* gpu: how many SMs a plan may use; 0: all */
+  uint8_t reserved[8];    /* 0 */
 } fal_target;
 
 #endif /* FALCHION_TARGET_H */

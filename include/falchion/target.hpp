@@ -36,6 +36,7 @@ struct Target {
   /// true: the caller vouches that every pointer lies where the backend can use it. Otherwise each run asks CUDA's
   /// driver where the process uses CUDA, which takes some 0.2 us for each pointer.
   bool trust_pointers = false;
+  int sms = 0;  // gpu: how many SMs a plan may use, where others are for other work; 0 means all
   Target() = default;
   Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target
 };

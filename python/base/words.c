@@ -112,6 +112,7 @@ static int axis_of(const call* call, const array* a, int axis) {
   if (strstr(name, "state") != NULL || strstr(name, "z") != NULL) return axis;
   if (strcmp(name, "rotary") == 0 && a->rank == 3) return from_last(a, 4, axis);
   if (strcmp(name, "rotary") == 0) return axis == 1 ? 0 : axis == 3 ? 1 : NO_AXIS;
+  if (strcmp(name, "k_scale") == 0 || strcmp(name, "v_scale") == 0) return axis == 3 ? NO_AXIS : from_last(a, 3, axis);
   if (strcmp(name, "page_table") == 0) return a->rank == 2 ? axis : axis == 1 ? 0 : NO_AXIS;
   if (call->heads_first && !is_lse && (axis == 1 || axis == 2)) axis = 3 - axis;
   if (!call->packed || a->rank == 4) return axis; /* beside packed queries a cache has all four */

@@ -13,6 +13,8 @@ int says_cache(call* call, PyObject* const* forwards) {
 #define TENSOR_FORWARD(name) \
   if (forwards[FORWARD_##name] != NULL) problem->cache = 1;
 #include "options.def"
+  problem->k_scale = forwards[FORWARD_k_scale] != NULL;
+  problem->v_scale = forwards[FORWARD_v_scale] != NULL;
   problem->append = forwards[FORWARD_k_new] != NULL || forwards[FORWARD_v_new] != NULL;
   return 1;
 }

@@ -84,6 +84,18 @@ static int view_rotary(const call* call, const array* from, fal_tensor* out) {
   return 0;
 }
 
+/* (h_k), (keys, h_k) or (b or pages, keys, h_k), as (b or pages, keys, h_k, 1); an axis of 1 is shared. */
+static int view_key_numbers(const call* call, const array* from, fal_tensor* out) {
+  (void)call;
+  view_last(from, out);
+  for (int axis = 0; axis < 3; ++axis) {
+    out->shape[axis] = out->shape[axis + 1];
+    out->stride[axis] = out->stride[axis + 1];
+  }
+  out->shape[3] = out->stride[3] = 1;
+  return 1;
+}
+
 int has_engine_type(const array* a, const char* wanted) {
   if ((a->dtype >= FAL_F32 && a->dtype <= FAL_BOOL) || a->dtype == FAL_I32) return 1;
   raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be %s", a->name, dtype_name(a), wanted);
@@ -111,7 +123,10 @@ static const struct row {
 #define VIEW_k_new view_bshd, 4
 #define VIEW_v_new view_bshd, 4
 #define VIEW_rotary view_rotary, 3
+#define VIEW_key_numbers view_key_numbers, 3
 #define TYPES_same "the type of q"
+#define TYPES_as_k "the type of q"
+#define TYPES_as_v "the type of q"
 #define TYPES_f32 "float32"
 #define TYPES_f32_or_same "float32 or the type of q"
 #define TYPES_boolean "bool"

@@ -46,6 +46,8 @@ def attention(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -92,6 +94,8 @@ def attention(
     split_keys: a multiple of 64: parts of the keys begin at its multiples and are summed in order, so that the bits of a
         sequence do not depend on the others; 0 lets the plan decide.
     sinks: attention sinks, one a query head: the score of a key without V.
+    k_scale, v_scale: float32 (b, keys, h_k), or with pages (pages, size, h_k), an axis of 1 shared, or fewer axes at the
+        front: the scales of a cache of int8 or float8_e4m3fn. Numbers of k are k * k_scale; new keys are divided by it.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
     threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.
@@ -136,6 +140,8 @@ def attention(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -174,6 +180,8 @@ def attention(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -273,6 +281,8 @@ def varlen(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -333,6 +343,8 @@ def varlen(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -375,6 +387,8 @@ def varlen(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -696,6 +710,8 @@ def validate_lengths(
     k_new: AnyArray | None = None,
     v_new: AnyArray | None = None,
     rotary: AnyArray | None = None,
+    k_scale: AnyArray | None = None,
+    v_scale: AnyArray | None = None,
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
@@ -768,6 +784,8 @@ class Plan:
         k_new: Any = False,
         v_new: Any = False,
         rotary: Any = False,
+        k_scale: Any = False,
+        v_scale: Any = False,
         page_starts: Any = False,
         rotary_pairs: bool = False,
         split_keys: int = 0,

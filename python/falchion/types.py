@@ -72,6 +72,8 @@ class PageOptions(TypedDict, total=False):
     cache: bool
     page_table: AnyArray | None
     page_starts: AnyArray | None
+    k_scale: AnyArray | None
+    v_scale: AnyArray | None
 
 
 class CacheOptions(PageOptions, total=False):

@@ -232,6 +232,8 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
   if (wanted[FORWARD_page_table]) x->page_size = x->s_k;
+  x->k_scale = wanted[FORWARD_k_scale] != 0;
+  x->v_scale = wanted[FORWARD_v_scale] != 0;
   x->append = wanted[FORWARD_k_new] || wanted[FORWARD_v_new];
   if (wanted[FORWARD_rotary] && !read_rotary_dim(values[PLAN_FORWARDS + FORWARD_rotary], x->d_qk, &x->rotary_dim))
     return 0;

@@ -45,8 +45,6 @@ Attention to_problem(const fal_attention* from, Check* check) {
 #include "base/fields.def"
   };
   convert(x);
-  to_field("dtype_k", x.dtype_k, &out.dtype_k, check);
-  to_field("dtype_v", x.dtype_v, &out.dtype_v, check);
   to_field("dtype_o", x.dtype_o, &out.dtype_o, check);
   // A band of zeroes is the full one.
   if (x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET) {
@@ -54,7 +52,6 @@ Attention to_problem(const fal_attention* from, Check* check) {
     out.band.offset = x.band.offset;
   }
   check_reserved(x.reserved, check, "attention.reserved");
-  check_reserved(x.reserved2, check, "attention.reserved2");
   return out;
 }
 

@@ -41,6 +41,7 @@ Target to_target(const fal_target* from, Check* check) {
   check->require(!use_device || x.device >= 0, "device = ", x.device, ": it must be CUDA's number of a device");
   if (use_device) out.device = x.device;
   out.trust_pointers = to_flag(x.trust_pointers, check, "trust_pointers");
+  out.sms = x.sms;
   check_reserved(x.reserved, check, "target.reserved");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {

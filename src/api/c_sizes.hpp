@@ -13,7 +13,7 @@ namespace falchion {
 template <class T>
 inline constexpr size_t kFirstSize = 0;
 template <>
-inline constexpr size_t kFirstSize<fal_attention> = FALCHION_END_OF(fal_attention, reserved2);
+inline constexpr size_t kFirstSize<fal_attention> = FALCHION_END_OF(fal_attention, v_scale);
 template <>
 inline constexpr size_t kFirstSize<fal_operands> = FALCHION_END_OF(fal_operands, rng);
 template <>

@@ -47,9 +47,9 @@ struct Request {
  private:
   /// All fields of a target except its level. If it gets another field, this does not compile.
   static auto fields(const Target& x) {
-    const auto& [backend, threads, executor, sm, cpu_level, segments, device, trust_pointers] = x;
+    const auto& [backend, threads, executor, sm, cpu_level, segments, device, trust_pointers, sms] = x;
     static_cast<void>(cpu_level);
-    return std::tie(backend, threads, executor, sm, segments, device, trust_pointers);
+    return std::tie(backend, threads, executor, sm, segments, device, trust_pointers, sms);
   }
 };
 

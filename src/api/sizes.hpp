@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "api/check.hpp"
+#include "base/size.hpp"
 
 namespace falchion {
 
@@ -13,6 +14,7 @@ inline constexpr std::int64_t kMaxHeadDim = 256;
 inline constexpr std::int64_t kMaxSequence = std::int64_t{1} << 30;
 // b * h is a 32-bit number: a counter of Philox, a grid.
 inline constexpr std::int64_t kMaxHeads = std::numeric_limits<std::int32_t>::max();
+inline constexpr int kMaxSms = std::numeric_limits<std::uint16_t>::max();  // C's field has 16 bits
 
 inline void check_size(const char* name, std::int64_t value, std::int64_t limit, Check* check) {
   check->require(value >= 0, name, " = ", value, ": a size must be 0 or more");
@@ -29,11 +31,11 @@ inline void check_pass(Pass pass, Check* check) {
 }
 
 /// The type of an operand that is not q's, where it has one of its own.
-inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* check) {
+inline void check_own_dtype(const char* name, DType dtype, DType of_q, bool may_be_bytes, Check* check) {
   check->require(dtype <= kLastDType, name, " = ", static_cast<int>(dtype), " is no DType");
   check->require(dtype != DType::boolean, name, " = boolean: q, k, v, o are numbers");
-  check->supported(dtype == DType::as_q || dtype == of_q, name, " = ", dtype, " with dtype = ", of_q,
-                   ": operands of different types are not built yet; nearest: as_q");
+  check->supported(dtype == DType::as_q || dtype == of_q || (may_be_bytes && is_8bit(dtype)), name, " = ", dtype,
+                   " with dtype = ", of_q, ": operands of different types are not built yet; nearest: as_q");
 }
 
 /// The types of q, k, v and o.
@@ -43,9 +45,11 @@ void check_dtypes(const Problem& a, Check* check) {
   check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
   if (!check->ok()) return;
-  check_own_dtype("dtype_k", a.dtype_k, a.dtype, check);
-  check_own_dtype("dtype_v", a.dtype_v, a.dtype, check);
-  check_own_dtype("dtype_o", a.dtype_o, a.dtype, check);
+  bool cache = false;
+  if constexpr (requires { a.cache; }) cache = a.cache;
+  check_own_dtype("dtype_k", a.dtype_k, a.dtype, cache, check);
+  check_own_dtype("dtype_v", a.dtype_v, a.dtype, cache, check);
+  check_own_dtype("dtype_o", a.dtype_o, a.dtype, false, check);
   const bool built = a.dtype == DType::f32 || a.dtype == DType::f16 || a.dtype == DType::bf16;
   check->supported(built, "dtype = ", a.dtype, " is not built yet; nearest: f16, bf16");
 }

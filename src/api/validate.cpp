@@ -64,6 +64,16 @@ void check_rotary(const Attention& a, Check* check) {
   check->require(!a.rotary_pairs || a.rotary_dim > 0, "rotary_pairs without rotary_dim: no column turns");
 }
 
+/// k and v of a cache may have 8 bits, and scales then.
+void check_bytes(const Attention& a, Check* check) {
+  const DType k = dtype_of_k(a), v = dtype_of_v(a);
+  check->supported(k == v, "dtype_v = ", v, " with dtype_k = ", k,
+                   ": k and v of different types are not built; nearest: dtype_v = ", k);
+  check->supported(k != DType::e5m2, "dtype_k = e5m2 is not built yet; nearest: e4m3");
+  check->require(!a.k_scale || is_8bit(k), "k_scale with dtype_k = ", k, ": only an 8-bit cache (e4m3, i8) has scales");
+  check->require(!a.v_scale || is_8bit(v), "v_scale with dtype_v = ", v, ": only an 8-bit cache (e4m3, i8) has scales");
+}
+
 /// What a cache is not built with is refused by its name.
 void check_cache(const Attention& a, Pass pass, Check* check) {
   check->require(a.page_size >= 0 && a.page_size <= kMaxSequence, "page_size = ", a.page_size,
@@ -72,6 +82,7 @@ void check_cache(const Attention& a, Pass pass, Check* check) {
                  " without cache: pages are those of a cache");
   check->require(!a.append || a.cache, "append without cache: new keys are written into a cache");
   check_rotary(a, check);
+  check_bytes(a, check);
   if (!a.cache) return;
   check->require(a.used_k, "cache without used_k: a cache has its full capacity, and used_k says how many keys count");
   check->supported(pass == Pass::forward,
@@ -142,6 +153,11 @@ Status validate_target(const Target& target) {
   check.supported(target.sm == 0 || target.sm >= 80, "sm = ", target.sm, ": GPUs from sm_80 on; nearest: 80");
   check.require(target.backend != Backend::sm90 || target.sm == 0 || (target.sm >= 90 && target.sm < 100),
                 "backend = sm90 with sm = ", target.sm, ": its kernels (wgmma, TMA) run on sm_90 alone");
+  check.require(target.sms >= 0 && target.sms <= kMaxSms, "sms = ", target.sms,
+                ": it must be 0 (all SMs of the GPU) or more, up to ", kMaxSms);
+  check.require(target.sms == 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
+                "sms = ", target.sms, " with backend = ", name(target.backend), ": sms is for GPU backends");
+  check.supported(target.sms == 0, "sms = ", target.sms, " is not built yet; nearest: 0 (all SMs)");
   check.require(target.sm == 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
                 "sm = ", target.sm, " with backend = ", name(target.backend), ": sm is for GPU backends");
   return check.take();

@@ -12,6 +12,8 @@ namespace {
 DType type_of(const Attention& a, const OperandField& of, const Tensor& x) {
   switch (of.type) {
     case OperandField::same: return a.dtype;
+    case OperandField::as_k: return dtype_of_k(a);
+    case OperandField::as_v: return dtype_of_v(a);
     case OperandField::f32: return DType::f32;
     case OperandField::f32_or_same: return x.dtype == DType::f32 ? DType::f32 : a.dtype;
     case OperandField::boolean: return DType::boolean;
@@ -32,7 +34,7 @@ Operand described(const Attention& a, Pass pass, const Operands& x, const Operan
   if (of.shape == OperandField::head_numbers && tensor.shape[0] == 1) out.shape[0] = 1;
   const bool appended = a.append && (&tensor == &x.k || &tensor == &x.v);
   out.output = of.in(pass) == OperandField::writes || appended;
-  out.broadcast = of.shape == OperandField::scores ? 4 : 0;
+  out.broadcast = of.shape == OperandField::scores ? 4 : of.shape == OperandField::key_numbers ? 3 : 0;
   out.contiguous = of.has_rows() && of.shape != OperandField::loose_o;
   out.moved = of.has_rows();
   return out;
@@ -100,6 +102,7 @@ Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
     case OperandField::head_numbers: return {a.b, 1, a.h_q, 1};
     case OperandField::page_table: return {x.page_starts != nullptr ? 1 : a.b, x.page_table.shape[1], 1, 1};
     case OperandField::rotary: return {1, x.rotary.shape[1], 2, a.rotary_dim / 2};
+    case OperandField::key_numbers: return {b_k, rows_k, a.h_k, 1};
   }
   return {};
 }

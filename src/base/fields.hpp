@@ -51,13 +51,17 @@ constexpr bool has_lengths(const Attention& a) {
   return any;
 }
 
+/// The types of k and v.
+constexpr DType dtype_of_k(const Attention& a) { return a.dtype_k == DType::as_q ? a.dtype : a.dtype_k; }
+constexpr DType dtype_of_v(const Attention& a) { return a.dtype_v == DType::as_q ? a.dtype : a.dtype_v; }
+
 /// A tensor of a run: what a pass does with it, its axes, its type.
 struct OperandField {
   enum Use : std::uint8_t { neither, reads, writes };
   /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. k_new, v_new: rows as q, heads as k and v. loose_o:
   /// as o, with any strides. row_numbers: (b, h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent
   /// may be 1 instead. head_numbers: (b or 1, 1, h, 1). page_table: (b or 1, columns, 1, 1). rotary: (1, positions, 2,
-  /// rotary_dim / 2).
+  /// rotary_dim / 2). key_numbers: (b or pages, keys of one, h_k, 1), where an extent may be 1 instead.
   enum Shape : std::uint8_t {
     q,
     k,
@@ -71,10 +75,11 @@ struct OperandField {
     scores,
     head_numbers,
     page_table,
-    rotary
+    rotary,
+    key_numbers
   };
-  /// same: as q. gradient: as Attention::grads says.
-  enum Type : std::uint8_t { same, f32, f32_or_same, boolean, gradient, i32 };
+  /// same: as q. as_k, as_v: as Attention::dtype_k and dtype_v say. gradient: as Attention::grads says.
+  enum Type : std::uint8_t { same, as_k, as_v, f32, f32_or_same, boolean, gradient, i32 };
 
   const char *name, *flag;  // flag: what asks for it, "Attention::lse"
   Use forward, backward;

@@ -5,12 +5,12 @@
 
 namespace falchion {
 
-/// A set of values of an enum that has fewer than 32 of them, counted from 0.
+/// A set of values of an enum that has at most 64 of them, counted from 0.
 template <class Value>
 class SetOf {
  public:
   constexpr SetOf() = default;
-  constexpr SetOf(Value x) : bits_(std::uint32_t{1} << static_cast<int>(x)) {}  // NOLINT: a value is a set
+  constexpr SetOf(Value x) : bits_(std::uint64_t{1} << static_cast<int>(x)) {}  // NOLINT: a value is a set
   constexpr SetOf operator|(SetOf x) const { return SetOf(bits_ | x.bits_); }
   constexpr SetOf operator&(SetOf x) const { return SetOf(bits_ & x.bits_); }
   constexpr SetOf operator-(SetOf x) const { return SetOf(bits_ & ~x.bits_); }
@@ -29,8 +29,8 @@ class SetOf {
   constexpr bool operator==(const SetOf&) const = default;
 
  private:
-  constexpr explicit SetOf(std::uint32_t bits) : bits_(bits) {}
-  std::uint32_t bits_ = 0;
+  constexpr explicit SetOf(std::uint64_t bits) : bits_(bits) {}
+  std::uint64_t bits_ = 0;
 };
 
 }  // namespace falchion

@@ -43,6 +43,8 @@ void set_rest(const Attention& problem, const Operands* operands, AttentionCall*
   call->bottom_right = problem.band.align != Align::top_left && problem.band.align != Align::at;
   call->diagonal = problem.band.offset;
   call->pages.size = problem.page_size;
+  call->e4m3_cache = dtype_of_k(problem) == DType::e4m3;
+  call->i8_cache = dtype_of_k(problem) == DType::i8;
   if (operands != nullptr) set_operands(problem, *operands, call);
 }
 

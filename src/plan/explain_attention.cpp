@@ -41,7 +41,7 @@ std::string score_text(const Attention& a) {
       if (x != 0 && &x != &a.score.scale) out += text(", ", field.key, " ", x);
     }
     if constexpr (std::is_same_v<decltype(x), const bool&>) {
-      if (x && field.kind == FieldKind::tensor && field.forward) out += text(", ", field.key);
+      if (x && field.kind == FieldKind::tensor && field.forward && field.backward) out += text(", ", field.key);
     }
   });
   return out;
@@ -59,6 +59,7 @@ std::string with_text(const Attention& a, Pass pass) {
       if (of_one_pass && field.in(pass)) also(x, field.key);
     }
   });
+  also(dtype_of_k(a) != a.dtype, text("k and v of ", name(dtype_of_k(a))));
   also(a.page_size > 0, text("pages of ", a.page_size, " keys"));
   also(a.rotary_dim > 0, text("rotary embedding of ", a.rotary_dim, " columns"));
   also(a.split_keys > 0, text("parts of ", a.split_keys, " keys"));
@@ -293,8 +294,7 @@ Json problem_facts(const Attention& a) {
     if (facts.back().first != object) facts.emplace_back(object, Json::object({}));
     facts.back().second = facts.back().second.with(field.key, fact_of(x));
   });
-  facts.insert(facts.begin() + 1,
-               {{"dtype_k", name(a.dtype_k)}, {"dtype_v", name(a.dtype_v)}, {"dtype_o", name(a.dtype_o)}});
+  facts.insert(facts.begin() + 3, {"dtype_o", name(a.dtype_o)});
   return Json::object(facts);
 }
 

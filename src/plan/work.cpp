@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/norm.hpp"
@@ -44,7 +45,7 @@ double attention_bytes(const Attention& a) {
   const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
   const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
   const double scores = q_rows * static_cast<double>(a.s_k);
-  double bytes = (q_rows + k_rows) * d * element;
+  double bytes = (q_rows * element + k_rows * static_cast<double>(size_of(dtype_of_k(a)))) * d;
   bytes += q_rows * 4 * ((a.lse ? 1 : 0) + (a.row_max ? 1 : 0));
   if (a.probabilities) bytes += scores * 4;
   if (a.bias) bytes += scores * element;
@@ -61,7 +62,7 @@ double new_keys_bytes(const Attention& a, double rows) {
 
 double keys_bytes(const Attention& a) {
   const double numbers = static_cast<double>(a.h_k) * static_cast<double>(a.d_qk + a.d_v);
-  return static_cast<double>(a.b) * static_cast<double>(a.s_k) * numbers * static_cast<double>(size_of(a.dtype));
+  return static_cast<double>(a.b) * static_cast<double>(a.s_k) * numbers * static_cast<double>(size_of(dtype_of_k(a)));
 }
 
 double attention_backward_flops(const Attention& a) {

@@ -58,9 +58,10 @@ void attend(const Query<Real>& query) {
     sums.block_l += p;
     if (const Real kept = query.kept(j); kept != 0) {
       const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
+      const Real weight = rounded * query.scale_of(x.v_scale, j);
       const std::int64_t offset = query.key_offset(x.v, j);
       for (std::int64_t d = 0; d < a.d_v; ++d)
-        sums.block_o[d] += rounded * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
+        sums.block_o[d] += weight * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
     }
     sums.end_key(a.d_v);
   }

@@ -37,6 +37,8 @@ inline void store(const Tensor& x, std::int64_t offset, double value) {
   const float single = static_cast<float>(value);
   if (x.dtype == DType::f32) static_cast<float*>(x.data)[offset] = single;
   if (x.dtype == DType::i32) static_cast<std::int32_t*>(x.data)[offset] = static_cast<std::int32_t>(value);
+  if (x.dtype == DType::e4m3) static_cast<std::uint8_t*>(x.data)[offset] = e4m3_from_f32(single);
+  if (x.dtype == DType::i8) static_cast<std::int8_t*>(x.data)[offset] = i8_from_f32(single);
   if (x.dtype == DType::f16) static_cast<std::uint16_t*>(x.data)[offset] = f16_from_f32(single);
   if (x.dtype == DType::bf16) static_cast<std::uint16_t*>(x.data)[offset] = bf16_from_f32(single);
 }

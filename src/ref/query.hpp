@@ -114,8 +114,12 @@ struct Query {
     const KeyPlace place = keys.at(j);
     return at(of, place.batch, place.row, h_kv(), 0);
   }
+  /// The scale of key j in an 8-bit cache; 1 without scales.
+  Real scale_of(const Tensor& scales, std::int64_t j) const {
+    return scales.data == nullptr ? Real{1} : static_cast<Real>(load(scales, key_offset(scales, j)));
+  }
   /// q_i . k_j
-  Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3); }
+  Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3) * scale_of(x.k_scale, j); }
   /// The dot product of a row of this query and row j of k or v. which: the number of its sign, if it is moved.
   Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
     const std::int64_t offset = key_offset(of, j);

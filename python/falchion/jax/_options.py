@@ -253,6 +253,9 @@ def longest(name: str, given: Any, rows: int) -> int:
 def cache_arrays(given: Mapping[str, Any], rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """What of a KV cache is there besides q, k and v."""
     arrays: dict[str, jax.Array] = {}
+    for name in ("k_scale", "v_scale"):
+        if given.get(name) is not None:
+            raise Unsupported(f"{name}: 8-bit caches are not built in JAX")
     if given.get("page_table") is not None:
         arrays["page_table"] = page_table(given["page_table"])
     if given.get("page_starts") is not None:

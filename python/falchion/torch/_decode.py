@@ -48,6 +48,8 @@ def decode(
     k_new: Tensor | None = None,
     v_new: Tensor | None = None,
     rotary: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     rotary_pairs: bool = False,
     cu_seqlens_q: Tensor | None = None,
     max_q: int | None = None,
@@ -95,6 +97,8 @@ def decode(
         "k_new": k_new,
         "v_new": v_new,
         "rotary": rotary,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
     }
     options: dict[str, Any] = {
         "causal": causal,

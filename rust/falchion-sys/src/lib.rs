@@ -92,7 +92,7 @@ structs! {
         packed: u8, used_q: u8, used_k: u8, first_k: u8, alibi: u8, bias: u8, mask: u8, lse: u8, row_max: u8,
         probabilities: u8, any_order: u8, grads: u8, zero_unused: u8, grad_lse: u8, grad_bias: u8, grad_alibi: u8,
         frozen: u8,
-        cache: u8, append: u8, rotary_pairs: u8, sinks: u8, grad_sinks: u8, reserved2: [u8; 2],
+        cache: u8, append: u8, rotary_pairs: u8, sinks: u8, grad_sinks: u8, k_scale: u8, v_scale: u8,
         page_size: i64, rotary_dim: i64, split_keys: i64,
     }
     fal_operands {
@@ -105,6 +105,7 @@ structs! {
         grad_bias: fal_tensor, grad_alibi: fal_tensor, origin: fal_origin,
         page_table: fal_tensor, page_starts: *const i32,
         k_new: fal_tensor, v_new: fal_tensor, rotary: fal_tensor, sinks: fal_tensor, grad_sinks: fal_tensor,
+        k_scale: fal_tensor, v_scale: fal_tensor,
     }
     fal_linear_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,
@@ -142,7 +143,7 @@ structs! {
     fal_target {
         size: usize, backend: i32, threads: i32, sm: i32, segments: i32,
         cpu_level: *const c_char, executor: *const fal_executor, device: i32,
-        use_device: u8, trust_pointers: u8, reserved: [u8; 10],
+        use_device: u8, trust_pointers: u8, sms: u16, reserved: [u8; 8],
     }
 }
 
