@@ -50,7 +50,6 @@ double attention_bytes(const Attention& a) {
   if (a.probabilities) bytes += scores * 4;
   if (a.bias) bytes += scores * element;
   if (a.mask) bytes += scores;
-  if (a.alibi) bytes += 4 * static_cast<double>(a.h_q);
   if (a.sinks) bytes += 4 * static_cast<double>(a.h_q);
   return bytes + new_keys_bytes(a, static_cast<double>(a.b) * static_cast<double>(a.s_q));
 }
