@@ -241,6 +241,10 @@ std::vector<Target> targets() {
   std::vector<Target> out = {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
   for (const int sm : {80, 86, 90, 120}) out.emplace_back(Backend::best).sm = sm;
   out.emplace_back(Backend::best).device = 1;
+  for (const int sm : {80, 90}) {
+    out.emplace_back(Backend::best).sm = sm;
+    out.back().sms = 40;
+  }
   out.emplace_back(Backend::cpu).threads = 3;
   out.emplace_back(Backend::cpu).cpu_level = "no \"level\"";
   return out;
@@ -329,7 +333,7 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
     EXPECT_NE(document.str().find("`" + key + "`"), std::string::npos) << key << " is not in docs/explain.md";
   for (const char* key : {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "choices.level",
                           "choices.needs", "tile.columns", "items", "one_matrix.few", "few_rows.most", "choices.items",
-                          "row.kept", "estimate.microseconds"})
+                          "row.kept", "estimate.microseconds", "device.held"})
     EXPECT_TRUE(keys.contains(key)) << key << " is never there: the problems above miss something";
 }
 

@@ -51,7 +51,7 @@ class Plan(_fal.Plan):
     and instead of grads frozen (1: no grad_q, 2: no grad_k and grad_v, 3: none of them).
 
     target: what to plan for, in place of this machine: "ref", "cpu", a CPU's instruction set ("avx2", "avx512", ...),
-    or "sm80", "sm90".
+    or "sm80", "sm90". sms: how many SMs of a GPU the plan may use, where others are for other work; 0 is all.
 
     A call runs it: plan(q, k, v, out=..., lse=...) gives O or (O, LSE), and plan(grad_o, q, k, v, o, lse, grads=...) the
     three gradients. The arrays that were announced are given by name, and so are seed, offset, cu_seqlens_q,

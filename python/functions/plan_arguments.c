@@ -17,7 +17,8 @@ enum {
   SEQUENCES,
   MAX_Q,
   MAX_K,
-  TARGET
+  TARGET,
+  SMS
 };
 #define OPTION(name) #name,
 #define FORWARD(name) #name,
@@ -26,8 +27,8 @@ static const char* const make_names[] = {"q",        "k",          "v",      "dt
                                          "backward", "return_lse",
 #define GRADIENT(name) #name,
 #include "../call/options.def"
-                                         "f32",      "accumulate", "frozen", "sequences",
-                                         "max_q",    "max_k",      "target", NULL};
+                                         "f32",      "accumulate", "frozen", "sequences", "max_q",
+                                         "max_k",    "target",     "sms",    NULL};
 static signature make_signature = {"Plan", make_names, 1, 4, 0, {NULL}};
 
 int ready_plan_arguments(void) { return ready_signature(&make_signature); }
@@ -202,6 +203,19 @@ static int read_wanted_forwards(call* call, PyObject* const* forwards, uint8_t* 
   return 1;
 }
 
+/* How many SMs the plan may use. The engine says what is wrong with a number. */
+static int read_sms(call* call, PyObject* object) {
+  int64_t sms = 0;
+  if (object == NULL) return 1;
+  if (!to_int64("sms", object, &sms)) return 0;
+  if (sms >= 0 && sms <= UINT16_MAX) {
+    call->target.sms = (uint16_t)sms;
+    return 1;
+  }
+  raise_text(FAL_INVALID, NULL, "sms = %lld: it must be 0 (all SMs of the GPU) or more, up to 65535", (long long)sms);
+  return 0;
+}
+
 /* Shapes and options as a problem and a target. */
 static int read_problem(call* call, plan_arguments* out, PyObject* const* values) {
   PyObject* const* options = values + PLAN_OPTIONS;
@@ -214,9 +228,10 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
   if (!has_nothing_of_a_run(options) || !read_target(call, options[OPTION_backend], options[OPTION_threads]) ||
-      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[OPTION_layout]) ||
-      !read_wanted_forwards(call, values + PLAN_FORWARDS, wanted) || !read_shape(call, "q", values[Q], &shape_q) ||
-      !read_shape(call, "k", k, &shape_k) || !read_shape(call, "v", v, &shape_v))
+      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_sms(call, more[SMS]) ||
+      !read_layout(call, options[OPTION_layout]) || !read_wanted_forwards(call, values + PLAN_FORWARDS, wanted) ||
+      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
+      !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
   if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;

@@ -157,7 +157,6 @@ Status validate_target(const Target& target) {
                 ": it must be 0 (all SMs of the GPU) or more, up to ", kMaxSms);
   check.require(target.sms == 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
                 "sms = ", target.sms, " with backend = ", name(target.backend), ": sms is for GPU backends");
-  check.supported(target.sms == 0, "sms = ", target.sms, " is not built yet; nearest: 0 (all SMs)");
   check.require(target.sm == 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
                 "sm = ", target.sm, " with backend = ", name(target.backend), ": sm is for GPU backends");
   return check.take();

@@ -27,7 +27,7 @@ struct GemmArgs : GemmCall {
   int splits = 1;          // parts that k of all others is cut into; > 1 needs partials, but not in sm90's few
   std::int64_t depth = 0;  // of a part: whole blocks of k
   bool early = false;      // programmatic dependent launch
-  int walkers = 0;         // sm90: tiles that are computed at a time
+  int walkers = 0;         // sm90: tiles that are computed at a time, at most
   int part_rows = 0, part_columns = 0;  // of the sums of a part; with swiglu the columns of gates, then those of "up"
   int columns = 0;                      // sm90's few: of a tile of d; its parts of k are a cluster of CTAs
   float* partials = nullptr;            // (tiles that are cut, splits, part_rows, part_columns)

@@ -40,6 +40,22 @@ void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   }
 }
 
+/// Kernels of Hopper whose CTAs go on to other tiles are held to the SMs of the plan. All others have a CTA for each
+/// tile.
+void tell_device(const PlanData& plan, Story* story) {
+  const GpuPlan& gpu = plan.gpu;
+  const bool held =
+      plan.backend == Backend::sm90 && (plan.variant->is("attention_forward") || plan.variant->is("gemm"));
+  std::string what = text(gpu.device, ": ", gpu.all_sms, " SMs");
+  Json facts = Json::object({{"name", gpu.device}, {"sm", gpu.sm}, {"sms", gpu.all_sms}});
+  if (plan.target.sms > 0) {
+    what += text(held ? ", of which the plan uses " : ", of which the plan is for ", gpu.sms,
+                 held ? "" : "; its CTAs have a tile each, and go to any SM that is free");
+    facts = facts.with("sms_of_plan", gpu.sms).with("held", held);
+  }
+  story->tell("device", what, {{"device", facts}});
+}
+
 void tell_decision(const PlanData& plan, Story* story) {
   const DType dtype = plan.operation->dtype(plan);
   const Variant* variant = plan.variant;
@@ -54,10 +70,7 @@ void tell_decision(const PlanData& plan, Story* story) {
                                           {"built", is_built(plan)},
                                           {"here", !is_gpu(plan.backend) || plan.gpu.ordinal >= 0}})},
                {"workspace_bytes", plan.workspace}});
-  if (variant != nullptr && is_gpu(plan.backend)) {
-    story->tell("device", text(plan.gpu.device, ": ", plan.gpu.sms, " SMs"),
-                {{"device", Json::object({{"name", plan.gpu.device}, {"sm", plan.gpu.sm}, {"sms", plan.gpu.sms}})}});
-  }
+  if (variant != nullptr && is_gpu(plan.backend)) tell_device(plan, story);
 }
 
 /// Each path that was considered, with its reason; taken: the last one, or "".

@@ -33,6 +33,11 @@ double partial_bytes(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t cu
   return 4.0 * splits * static_cast<double>(cut_tiles) * rows * facts.columns;
 }
 
+/// How many clusters of a variant run at a time, where each CTA has an SM alone.
+std::int64_t clusters_at_once(const gpu::GemmFacts& facts, const cuda::Device& device) {
+  return std::max<std::int64_t>(device.sms / facts.cluster, 1);
+}
+
 /// The estimated microseconds of `pieces` pieces of work side by side, each of `blocks` blocks of k. A CTA that has an
 /// SM alone, but is meant to share it, computes a block of k in less time than CTAs that share it, though not at the
 /// whole rate of the SM.
@@ -43,8 +48,7 @@ double microseconds_of(const Variant& variant, std::int64_t pieces, std::int64_t
   const std::int64_t ctas = pieces * facts.cluster;
   const int together = ctas <= device.sms ? 1 : ctas_an_sm(facts, device);
   const double block = (together == 1 && facts.ctas > 1 ? tiles::kGemmAlone : together) * flop / facts.flop_rate;
-  const auto waves =
-      static_cast<double>(ceil_div(ctas, std::int64_t{device.sms} / facts.cluster * facts.cluster * together));
+  const auto waves = static_cast<double>(ceil_div(ctas, clusters_at_once(facts, device) * facts.cluster * together));
   const double ends = variant.backend == Backend::sm90 ? tiles::kGemmTileColumn * facts.columns : tiles::kGemmTile;
   return waves * (ends + static_cast<double>(blocks) * block);
 }
@@ -67,7 +71,7 @@ GemmGpuCut best_cut(const Gemm& g, const Variant& variant, std::int64_t items, c
   best.microseconds = microseconds(g, variant, best, device);
   const std::int64_t most =
       std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1, tiles::kMaxSplits);
-  const std::int64_t at_a_time = std::int64_t{device.sms} / facts.cluster * ctas_an_sm(facts, device);
+  const std::int64_t at_a_time = clusters_at_once(facts, device) * ctas_an_sm(facts, device);
   const std::int64_t left = items % at_a_time;
   for (const std::int64_t cut_tiles : {items, left, left + at_a_time}) {
     if (cut_tiles == 0 || cut_tiles > items) continue;

@@ -8,6 +8,7 @@
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
 #include "plan/gemm_gpu.hpp"
+#include "plan/gemm_gpu_few.hpp"
 #include "plan/launch.hpp"
 
 namespace falchion {
@@ -141,7 +142,7 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   args.early = cut.early;
   args.part_rows = static_cast<int>(std::min<std::int64_t>(facts.rows, args.m));
   args.part_columns = facts.columns;
-  args.walkers = plan.gpu.sms / facts.cluster;
+  args.walkers = std::max(plan.gpu.sms / (is_few_of_hopper(*taken.variant) ? cut.splits : facts.cluster), 1);
   args.d_boxes = d_fits_boxes(g, args);
   args.plain = args.d_boxes && is_plain(g);
   args.partials = static_cast<float*>(workspace);

@@ -231,6 +231,8 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
   if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
   if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));
+  plan->gpu.all_sms = out->sms;
+  if (plan->target.sms > 0) out->sms = std::min(out->sms, plan->target.sms);
   return {};
 }
 

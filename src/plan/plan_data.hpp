@@ -85,6 +85,7 @@ struct Rejected {
 struct GpuPlan {
   std::string device;                 // its name
   int sm = 0, sms = 0, ordinal = -1;  // ordinal: CUDA's number of it; -1: planned without a device
+  int all_sms = 0;                    // sms: of them, those that the plan may use (Target::sms)
   int ctas = 1;                       // of the plan's variant, that share an SM
   std::vector<Choice> choices;        // a run takes the first that its operands fit; the first is of the plan's variant
 };

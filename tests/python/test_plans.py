@@ -278,6 +278,18 @@ def test_explanations() -> None:
         assert backend == {"ref": "ref", "sm80": "sm80"}.get(target, "cpu")
 
 
+def test_a_plan_for_some_of_the_sms() -> None:
+    shapes = (8, 1, 32, 128), (8, 65536, 8, 128)
+    for sms, used, ctas in ((0, None, 128), (50, 50, 48), (4000, 132, 128)):
+        story = falchion.explain(*shapes, dtype="bfloat16", target="sm90", sms=sms)
+        device = story.json["device"]
+        assert device["sms"] == 132 and device.get("sms_of_plan") == used and story.json["grid"]["ctas"] == ctas
+    with pytest.raises(falchion.Invalid, match="sms = 8 with backend = cpu: sms is for GPU backends"):
+        falchion.Plan(SHAPE, dtype="float32", target="cpu", sms=8)
+    with pytest.raises(falchion.Invalid, match="sms = -1: it must be 0"):
+        falchion.Plan(SHAPE, dtype="float32", sms=-1)
+
+
 def test_explanations_of_gemms_and_norms() -> None:
     """Of shapes and of arrays; a shape that does not fit is refused as the call refuses it, and nothing runs."""
     story = falchion.explain((4096, 4096), (512, 4096), op="gemm", dtype="bfloat16", bias=(512,), target="sm90")

@@ -329,6 +329,7 @@ void TargetOptions::add_to(Command& command, const std::string& level_help) {
   for (const auto& known : cpu::cpu_levels()) levels += (levels.empty() ? "{" : ",") + std::string(known.name);
   command.text("--level", &level, level_help, levels + "}");
   command.integer("--threads", &threads, 0, 4096, "CPU threads; 0: all that the process may use");
+  command.integer("--sms", &sms, 0, 65535, "SMs of the GPU that a plan may use; 0: all");
 }
 
 Target TargetOptions::target() const {
@@ -339,7 +340,11 @@ Target TargetOptions::target() const {
   const bool gpu = is_gpu(where);
   if (!level.empty() && (gpu || where == Backend::ref)) refuse("--level");
   if (threads > 0 && gpu) refuse("--threads");
-  return Path{where, level}.target(static_cast<int>(threads));
+  if (sms > 0 && !gpu && where != Backend::best)
+    throw UsageError{fmt::format("--sms: it is of GPUs, and --backend {} does not run there", backend)};
+  Target target = Path{where, level}.target(static_cast<int>(threads));
+  target.sms = static_cast<int>(sms);
+  return target;
 }
 
 }  // namespace falchion::tools

@@ -110,7 +110,7 @@ struct SizeOptions {
 /// Where to run. Options that only the CPU has are refused together with another back end.
 struct TargetOptions {
   std::string backend = "best", level;
-  std::int64_t threads = 0;
+  std::int64_t threads = 0, sms = 0;
 
   void add_to(Command& command, const std::string& level_help = "Force one CPU level: see falchion info");
   Target target() const;

@@ -86,7 +86,7 @@ int launch_few(const GemmArgs& a, void* stream) {
     if (error == cudaSuccess) error = make_operand_map<Element>(&maps.b, a.b, kMajorB, a.columns, a.batch, a.n, a);
     if (error != cudaSuccess) return error;
   }
-  const ClusterGrid grid{.cluster = a.splits, .most = GemmFewTile::count(a)};
+  const ClusterGrid grid{.cluster = a.splits, .most = std::min<std::int64_t>(GemmFewTile::count(a), a.walkers)};
   return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a, maps);
 }
 
