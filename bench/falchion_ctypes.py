@@ -11,7 +11,7 @@ import ctypes
 import os
 import pathlib
 import re
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 F32, F16, BF16, E4M3, I8, I32 = 1, 2, 3, 5, 7, 8
 DTYPES = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16, "torch.float8_e4m3fn": E4M3, "torch.int8": I8,
@@ -25,8 +25,8 @@ def structs():
     """The structs of the C API by name, read from its headers: those of the tree, or the copy that ./dev device-build makes."""
     here = pathlib.Path(__file__).resolve().parent
     folder = next(f for f in (here / "include" / "falchion", here.parent / "include" / "falchion") if f.is_dir())
-    known = {"size_t": c_size_t, "float": c_float, "int32_t": c_int32, "int64_t": c_int64, "uint8_t": c_uint8, "uint32_t": c_uint32,
-             "uint64_t": c_uint64}
+    known = {"size_t": c_size_t, "float": c_float, "int32_t": c_int32, "int64_t": c_int64, "uint8_t": c_uint8,
+             "uint16_t": c_uint16, "uint32_t": c_uint32, "uint64_t": c_uint64}
     for header in ("tensor", "attention", "linear_attention", "gemm", "norm", "target"):
         text = re.sub(r"/\*.*?\*/", "", (folder / f"{header}.h").read_text(), flags=re.S)
         for name, body in re.findall(r"^typedef struct (\w+) {(.*?)^}", text, re.M | re.S):
