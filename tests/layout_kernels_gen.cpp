@@ -119,7 +119,8 @@ int main() {
       named("plain", #tile));
 #define TILE_sm80_general(d, tile) \
   sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
-#define TILE_sm80_f32(d, tile)  // This kernel lays its tiles out by itself, without CuTe.
+#define TILE_sm80_bytes(d, tile)  // Its layouts are those of kind general.
+#define TILE_sm80_f32(d, tile)    // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind(d, tile)
 #define TILE_attention_forward_sm90(kind, d, tile, ...)                                                    \
   sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind, falchion::VariantTile::tile>>( \

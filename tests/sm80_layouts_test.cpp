@@ -24,7 +24,9 @@ using sm80::bf16, sm80::f16;
 template <class Element_, int kD_, sm80::Kind kKind_, VariantTile kName_ = VariantTile::usual>
 struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kKind_, kName_> {
   static std::string name() {
-    return std::string(kKind_ == sm80::Kind::general ? "general " : "plain ") +
+    return std::string(kKind_ == sm80::Kind::general ? "general "
+                       : kKind_ == sm80::Kind::bytes ? "bytes "
+                                                     : "plain ") +
            (kName_ == VariantTile::few ? "few " : "") + (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") +
            std::to_string(kD_);
   }
@@ -44,10 +46,11 @@ void for_each_variant(F f) {
   call(VariantConfig<bf16, d, sm80::Kind::plain, VariantTile::few>{}); \
   call(VariantConfig<f16, d, sm80::Kind::plain, VariantTile::few>{});
 #define TILE_sm80_general_usual(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
+#define TILE_sm80_bytes_usual(d) call(VariantConfig<bf16, d, sm80::Kind::bytes>{});
 #define TILE_sm80_f32_usual(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind##_##tile(d)
 #include "tiles/attention_forward/tiles.def"
-  EXPECT_GE(count, 18);  // all tiles of both kinds, and few in f16 too
+  EXPECT_GE(count, 21);  // all tiles of the three kinds, and few in f16 too
 }
 
 // ---- What the kernel does: kernel.cuh and store.cuh of src/sm80/attention_forward

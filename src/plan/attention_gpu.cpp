@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/divide.hpp"
+#include "base/fields.hpp"
 #include "base/size.hpp"
 #include "plan/attention_gpu_decode.hpp"
 #include "plan/attention_launch.hpp"
@@ -30,6 +31,8 @@ bool is_halves(const Variant& listed) { return listed.kind == VariantKind::halve
 bool is_for_pages(const Variant& listed) {
   return listed.kind == VariantKind::pages || listed.kind == VariantKind::pages_general;
 }
+
+bool is_for_bytes(const Variant& listed) { return listed.features.has(Feature::bytes); }
 
 /// Query rows for each K/V head. The hint s_q of a packed problem is the length of its sequences; without a hint (0)
 /// there are assumed to be many.
@@ -110,6 +113,7 @@ std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
   if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
+  if (is_for_bytes(listed) && !is_8bit(dtype_of_k(a))) return "it is for an 8-bit cache";
   if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
   if (std::string why = why_not_parts(a); !why.empty()) return why;
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
@@ -203,10 +207,16 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
+/// The kind of sm80 that takes operands of any layout.
+VariantKind general_kind(const Attention& a) {
+  if (is_8bit(dtype_of_k(a))) return VariantKind::bytes;
+  return a.page_size > 0 ? VariantKind::pages_general : VariantKind::general;
+}
+
 /// The conditions of a variant on a run's operands. The workspace of kind halves limits the packed rows.
 Conditions needs_of(const Variant& variant, const Attention& a) {
   if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
-  if (variant.kind == VariantKind::general || variant.kind == VariantKind::pages_general) return {};
+  if (variant.kind == general_kind(a)) return {};
   if (is_decode_of_hopper(variant)) return Condition::aligned;
   return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
 }
@@ -258,14 +268,13 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
       .concerns =
           [&](const Variant& listed) {
             return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few) &&
-                   (!is_for_pages(listed) || a.page_size > 0);
+                   (!is_for_pages(listed) || a.page_size > 0) && (!is_for_bytes(listed) || is_8bit(dtype_of_k(a)));
           },
       .why_not = [&](const Variant& listed) { return why_not(listed, a, named); },
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
-  choose_or_general(needs_of(*plan->variant, a), device, wish, plan,
-                    a.page_size > 0 ? VariantKind::pages_general : VariantKind::general);
+  choose_or_general(needs_of(*plan->variant, a), device, wish, plan, general_kind(a));
   if (Status status = decide_grid(device, plan); !status) return status;
   plan->attention().rotated = aligned(plan->workspace);  // for a general variant where the plan's own needs none
   if (a.rotary_dim > 0) plan->workspace = plan->attention().rotated + rotated_bytes(a);

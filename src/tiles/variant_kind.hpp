@@ -22,7 +22,7 @@ enum class VariantKind : std::uint8_t {
   exact,
   normalise,
   // GEMMs.
-  bytes,
+  bytes,  // attention's, too
   few,
   // Norms.
   rows,

@@ -25,7 +25,7 @@ struct AttentionForwardConfig {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr bool kQInRegisters = kTile.q_in_registers;
-  static constexpr bool kPages = false;
+  static constexpr bool kPages = false, kBytes = false;
   static_assert(kD % 32 == 0 && kRows % (16 * kWarps) == 0 && kKeys % 16 == 0 && (kStages == 1 || kStages == 2));
 
   // In shared memory a tile consists of boxes of 8 rows x 64 elements (a row of a box is 128 bytes, which is all 32
@@ -81,6 +81,13 @@ template <class Config>
 struct OfPages : Config {
   static constexpr bool kPages = true;
   static constexpr int kCtas = ctas_of_pages(Config::kCtas);
+};
+
+/// The same for a cache of 8 bits, in pages or in rows. Behind the tiles lie the scales of their keys.
+template <class Config>
+struct OfBytes : OfPages<Config> {
+  static constexpr bool kBytes = true;
+  static constexpr int kSharedBytes = Config::kSharedBytes + scale_bytes(Config::kStages, Config::kKeys);
 };
 
 }  // namespace falchion::sm80

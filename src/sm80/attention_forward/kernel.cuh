@@ -13,6 +13,7 @@
 #include "sm80/attention_forward/config.hpp"
 #include "sm80/attention_forward/launch.cuh"
 #include "sm80/attention_forward/load.cuh"
+#include "sm80/attention_forward/load_bytes.cuh"
 #include "sm80/attention_forward/load_pages.cuh"
 #include "sm80/attention_forward/products.cuh"
 #include "sm80/attention_forward/store.cuh"
@@ -21,16 +22,34 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
+template <class Config, class Scores>
+using LoaderOf =
+    std::conditional_t<Config::kBytes, ByteLoader<Config, Scores>,
+                       std::conditional_t<Config::kPages, PageLoader<Config, Scores>, Loader<Config, Scores>>>;
+
+/// Whether m must be raised. top receives the maximum of each row over this lane's columns.
+template <class Config, class Softmax, class KeyLoader, class Matrix, class Coordinates, class Top>
+FALCHION_DEVICE bool outgrown(const Softmax& softmax, const KeyLoader& loader, int n, const Matrix& S,
+                              const Coordinates& cS, float unit, Top& top) {
+  if constexpr (Config::kBytes) {
+    return loader.outgrown(softmax, n, S, cS, unit, top);
+  } else {
+    return softmax.outgrown(S, unit, top);
+  }
+}
+
 /// The steps between the two products: S becomes scores, masked scores become -inf, and m is raised in rows with much
 /// larger scores.
 template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output, class KeyLoader>
 FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
                                     const Coordinates& cS, Output& rO, int key0, const KeyLoader& loader) {
+  const int n = key0 / Config::kKeys;
+  if constexpr (Config::kBytes) loader.scale_scores(n, S, cS);
   scores.apply(S, cS, key0);                                                                       // score.apply
   if (key0 < t.unmasked_begin || key0 + Config::kKeys > t.unmasked_end) scores.keep(S, cS, key0);  // mask.keep
-  if constexpr (Config::kPages) loader.hide_holes(key0 / Config::kKeys, S, cS);
+  if constexpr (Config::kPages) loader.hide_holes(n, S, cS);
   float top[Softmax::kSize], shrink[Softmax::kSize];
-  if (softmax.outgrown(S, scores.unit, top)) {
+  if (outgrown<Config>(softmax, loader, n, S, cS, scores.unit, top)) {
     softmax.raise(top, scores.unit, shrink);
     scale_rows(rows_columns(rO), shrink);
   }
@@ -40,9 +59,11 @@ FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Soft
 
 /// Computes P = softmax.update(S) and O += P V together: P of 16 keys is computed while the products of the previous 16
 /// keys run.
-template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V>
+template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V,
+          class KeyLoader>
 FALCHION_DEVICE void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax, Fragment& rS,
-                                         const Coordinates& cS, Output& rO, const V& sVt, int key0) {
+                                         const Coordinates& cS, Output& rO, const V& sVt, int key0,
+                                         const KeyLoader& loader) {
   auto S = rows_columns(rS);
   auto rP = make_tensor<typename Config::Element>(as_operand_a(rS.layout()));  // (8, M, N / 16)
   multiply_p_v<Config>(mma, rO, rP, sVt, [&](auto k, auto share, auto shares) {
@@ -53,6 +74,7 @@ FALCHION_DEVICE void update_and_multiply(typename Config::TiledMma mma, Scores& 
       softmax.update(S, e / 4, k * 4 + e % 4, scores.unit);
     if constexpr ((share + 1) * kEach >= kElements && share * kEach < kElements) {
       scores.drop(S, cS, key0, k);
+      if constexpr (Config::kBytes) loader.scale_weights(key0 / Config::kKeys, k, S, cS);
       convert(make_tensor(rS.data(), as_operand_a(rS.layout()))(_, _, k), rP(_, _, k));
     }
   });
@@ -82,7 +104,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   // The last tile is loaded first, because only it can have fewer keys than a full tile. Its V is a separate cp.async
   // group, so that with one stage the first S need not wait for V.
-  std::conditional_t<Config::kPages, PageLoader<Config, Scores>, Loader<Config, Scores>> loader(a, t);
+  LoaderOf<Config, Scores> loader(a, t);
+  if constexpr (Config::kBytes) loader.keep_scales_at(shared.end());
   const int last = t.end - 1;
   loader.load_q(sQ);
   if (last >= t.begin) loader.load_k(last, shared.k(last), loader.keys_from(last));
@@ -115,7 +138,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     }
     auto S = rows_columns(rS);  // (rows, columns) of this thread
     score_and_mask<Config>(t, scores, softmax, S, cS, rO, n * kKeys, loader);
-    update_and_multiply<Config>(mma, scores, softmax, rS, cS, rO, shared.v_transposed(n), n * kKeys);  // O += P V
+    update_and_multiply<Config>(mma, scores, softmax, rS, cS, rO, shared.v_transposed(n), n * kKeys,
+                                loader);  // O += P V
     // This commits an empty group, so that the wait for all groups but the last is a wait for K of the next tile.
     if constexpr (kStages == 1) cp_async_fence();
   }

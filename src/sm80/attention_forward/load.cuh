@@ -22,6 +22,7 @@ struct SharedTiles {
   FALCHION_DEVICE auto v_transposed(int n) const {                                            // (D, N)
     return at(stage_v(n), typename Config::LayoutVt{});
   }
+  FALCHION_DEVICE void* end() const { return base + Config::kSizeQ + 2 * Config::kStages * Config::kSizeK; }
 
  private:
   static FALCHION_DEVICE int stage(int n) { return Config::kSizeQ + n % Config::kStages * Config::kSizeK; }

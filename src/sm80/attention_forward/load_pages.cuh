@@ -28,7 +28,7 @@ class PageLoader : public Loader<Config, Scores> {
   /// K of a tile is loaded before its V.
   template <class Shared>
   FALCHION_DEVICE void load_k(int n, Shared&& sK, int = Config::kKeys) {
-    find(n);
+    find(n, [](int, const KeyPlace&) {});
     this->load(sK, RowsWithAddress{}, static_cast<int>(this->a.d_qk), [&](int m, int) { return address(k, of_k, m); });
   }
   template <class Shared>
@@ -52,12 +52,14 @@ class PageLoader : public Loader<Config, Scores> {
     }
   }
 
- private:
+ protected:
   static constexpr int kLooks = (Config::kKeys + 31) / 32;  // keys that a lane looks up
   static constexpr unsigned kAll = Config::kKeys < 32 ? (1U << Config::kKeys % 32) - 1 : ~0U;
   static constexpr std::int64_t kNowhere = INT64_MIN;  // no offset within a tensor
 
-  FALCHION_DEVICE void find(int n) {
+  /// also(i, place): what else is to be known of a lane's key in look i.
+  template <class Also>
+  FALCHION_DEVICE void find(int n, Also also) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     found = n;
     CUTE_UNROLL
@@ -69,23 +71,27 @@ class PageLoader : public Loader<Config, Scores> {
       exist[i] = __ballot_sync(~0u, place.exists());
       of_k[i] = place.exists() ? offset(this->a.k, place) : kNowhere;
       of_v[i] = place.exists() ? offset(this->a.v, place) : kNowhere;
+      also(i, place);
     }
   }
   static FALCHION_DEVICE std::int64_t offset(const View& x, const KeyPlace& place) {
     return place.batch * x.stride[0] + place.row * x.stride[1];
   }
   /// This thread's chunk of its m-th row. All lanes of a warp ask for rows of one look.
-  FALCHION_DEVICE const Element* address(const Element* base, const std::int64_t (&offsets)[kLooks], int m) const {
+  template <class Number>
+  FALCHION_DEVICE const Number* address(const Number* base, const std::int64_t (&offsets)[kLooks], int m) const {
     static_assert(Base::kPass <= 32 && 32 % Base::kPass == 0);
     const std::int64_t offset = __shfl_sync(~0u, offsets[m * Base::kPass / 32], (m * Base::kPass + this->row) % 32);
     return offset == kNowhere ? nullptr : base + offset;
   }
 
   KeyRows rows;
-  const Element *k, *v;
   int found = -1;                                     // the tile that was looked up last
   unsigned exist[kLooks] = {}, existed[kLooks] = {};  // its keys that have an address, and those of the tile before
   std::int64_t of_k[kLooks], of_v[kLooks];
+
+ private:
+  const Element *k, *v;
 };
 
 }  // namespace falchion::sm80

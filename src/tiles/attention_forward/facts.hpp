@@ -30,6 +30,7 @@ struct attention_forward {
       case VariantKind::pages: return sm80::Kind::plain;
       case VariantKind::general:
       case VariantKind::pages_general: return sm80::Kind::general;
+      case VariantKind::bytes: return sm80::Kind::bytes;
       default: return there_is_no_such_kind<sm80::Kind>();
     }
   }

@@ -8,7 +8,7 @@
 
 namespace falchion::sm80 {
 
-enum class Kind { plain, general, f32 };
+enum class Kind { plain, general, bytes, f32 };
 
 /// One line of tiles.def.
 struct Tile {
@@ -38,6 +38,9 @@ constexpr int f32_depth(int d) { return d < 256 ? 64 : 32; }
 /// registers than the 168 that ten CTAs leave a thread.
 constexpr int ctas_of_pages(int ctas) { return ctas < 8 ? ctas : 8; }
 
+/// For kind bytes: the scales of K and V of each key in the stages.
+constexpr int scale_bytes(int stages, int keys) { return 2 * 4 * stages * keys; }
+
 constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantTile name = VariantTile::usual) {
   const Tile tile = attention_forward_tile(kind, d, name);
   gpu::AttentionFacts facts{.d = d, .rows = tile.rows, .keys = tile.keys, .threads = 32 * tile.warps};
@@ -47,6 +50,7 @@ constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantT
                            ? 2 * (tile.rows * d + 2 * tile.stages * tile.keys * d)  // Q, and K and V of each stage
                            : 4 * (tile.rows * (d + 4) + tile.rows * (tile.keys + 4) +
                                   tile.stages * tile.keys * f32_depth(d));  // Q, P and the ring
+  if (kind == Kind::bytes) facts.shared_bytes += scale_bytes(tile.stages, tile.keys);
   return facts;
 }
 
