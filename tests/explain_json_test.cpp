@@ -203,7 +203,7 @@ void same_decision(const Parsed& json, const PlanData& plan) {
     return;
   }
   EXPECT_EQ(json["device"]["name"], plan.gpu.device);
-  EXPECT_EQ(json["device"]["sms"], plan.gpu.sms);
+  EXPECT_EQ(json["device"]["sms"], plan.gpu.all_sms);
   EXPECT_EQ(json["decision"]["d"].is_null(), plan.variant->d == 0);
   if (plan.variant->d > 0) { EXPECT_EQ(json["decision"]["d"], plan.variant->d); }
   if (plan.is<AttentionPlan>() && plan.pass == Pass::forward) {

@@ -75,7 +75,8 @@ def test_each_field_of_a_cache_can_be_said() -> None:
     fields = set(re.findall(r"^FALCHION_CACHE_FIELD\(\w+, (\w+),", text, re.M))
     by_arrays = set(re.findall(r'^FALCHION_(?:CACHE_)?OPERAND\(.*"(\w+)"\)$', text, re.M))
     assert {"cache", "page_size"} <= fields
-    assert fields - {name for _, name in _fal._forwards} <= by_arrays
+    by_types = {"dtype_k", "dtype_v"}  # of the arrays k and v
+    assert fields - {name for _, name in _fal._forwards} <= by_arrays | by_types
 
 
 def test_the_keywords_of_frameworks_are_the_options() -> None:
@@ -114,5 +115,6 @@ def test_the_extension_has_the_options_of_the_stub() -> None:
     plan = names(falchion.Plan)
     planned = [name for name in options if name not in of_runs] + forwards
     assert plan[4:] == [
-        *planned, "backward", "return_lse", *gradients, "f32", "accumulate", "frozen", "sequences", "max_q", "max_k", "target"
+        *planned, "backward", "return_lse", *gradients, "f32", "accumulate", "frozen", "sequences", "max_q", "max_k", "target",
+        "sms",
     ]  # fmt: skip
