@@ -27,10 +27,13 @@ struct RotaryTable {
       return y * static_cast<Real>(cosine) + x * static_cast<Real>(sine);
     }
   };
-  /// The turn of pair `i` at a position. One outside the table is clamped.
-  FALCHION_HD Turn at(std::int64_t position, std::int64_t i) const {
+  /// Where the cosine of pair `i` is, at a position. One outside the table is clamped.
+  FALCHION_HD const float* cosine(std::int64_t position, std::int64_t i) const {
     const std::int64_t row = position < 0 ? 0 : position >= positions ? positions - 1 : position;
-    const float* x = data + row * stride_position + i * stride_pair;
+    return data + row * stride_position + i * stride_pair;
+  }
+  FALCHION_HD Turn at(std::int64_t position, std::int64_t i) const {
+    const float* x = cosine(position, i);
     return {x[0], x[stride_sine]};
   }
   FALCHION_HD std::int64_t first_column(std::int64_t i) const { return pairs ? 2 * i : i; }

@@ -44,12 +44,9 @@ FALCHION_DEVICE void store_chunk(std::uint32_t to, const uint4& x) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
-/// Arrives at a barrier, as one of its threads.
-FALCHION_DEVICE void arrive_alone(const SplitBarrier& barrier) {
-  asm volatile(
-      "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(cute::cast_smem_ptr_to_uint(&barrier))
-      : "memory");
-}
+/// Asks the L2 for a line of memory.
+FALCHION_DEVICE void fetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
+
 /// Arrives at a barrier when all copies that this thread has started have come.
 FALCHION_DEVICE void arrive_with_copies(const SplitBarrier& barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(cute::cast_smem_ptr_to_uint(&barrier))
@@ -107,12 +104,11 @@ class DecodeProducer {
       if (fresh.has((t + 1) * Config::kKeys - 1)) {
         copy_tile(std::true_type());
         append(walk, t, to);
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        arrive_alone(shared.full[stage]);
+        __threadfence_block();  // the new keys are there before the copies are
       } else {
         copy_tile(std::false_type());
-        arrive_with_copies(shared.full[stage]);
       }
+      arrive_with_copies(shared.full[stage]);
     }
   }
   /// Copies this thread's chunk of a key. skips: not of a new one. to: of K; V is a tile further.
@@ -158,8 +154,28 @@ class DecodeProducer {
     }
     store_chunk(to, chunk);
   }
+  /// Asks the L2 for the new keys of the segment, and for their rows of the rotary table: they come from DRAM, and
+  /// behind the copies of the tiles they would come late.
+  FALCHION_DEVICE void fetch_new_keys(const DecodeWalk<Config>& walk) const {
+    constexpr int kLines = 8, kLine = 128 / sizeof(Element);  // threads a row; elements of a line
+    const int key = max(fresh.first, walk.begin_tile() * Config::kKeys) + thread / kLines;
+    if (key >= min(walk.sequence.k_length, walk.end_tile() * Config::kKeys)) return;
+    const Rows rows = rows_of_q(a, walk.b);
+    const auto fetch_row = [&](const View& x, std::int64_t d) {
+      const auto* const row = static_cast<const Element*>(x.data) + rows.batch * x.stride[0] +
+                              (rows.begin + key - fresh.first) * x.stride[1] + walk.head_k * x.stride[2];
+      for (int i = thread % kLines * kLine; i < d; i += kLines * kLine) fetch(row + i);
+    };
+    fetch_row(a.k_new, a.d_qk);
+    fetch_row(a.v_new, a.d_v);
+    for (std::int64_t i = thread % kLines * 32; i < a.rotation.dim / 2; i += kLines * 32) {
+      fetch(a.rotation.cosine(key, i));
+      fetch(a.rotation.cosine(key, i) + a.rotation.stride_sine);
+    }
+  }
   FALCHION_DEVICE void load_segment(const DecodeWalk<Config>& walk) {
     fresh = DecodeNewKeys::of<Config>(a, walk);
+    if (a.append) fetch_new_keys(walk);
     keys = Config::kPages ? KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin)
                           : KeyRows{has_packed_keys(a) ? 0 : walk.b, walk.sequence.k_begin};
     if constexpr (Config::kPages) {

@@ -40,14 +40,12 @@ struct DecodeNewKeys {
   static constexpr std::int64_t kFar = 1 << 30;
   int first = kFar;  // where nothing is appended, no key is as far
 
-  /// Query row 0 of sequence b stands at this key. The number may be out of range, as used_k may.
-  static FALCHION_DEVICE std::int64_t first_of(const AttentionArgs& a, int b, int q_length) {
-    return std::int64_t{a.used_k[b]} - q_length;
-  }
+  /// Query row 0 of a sequence stands at this key. The number may be out of range, as used_k may.
+  static FALCHION_DEVICE std::int64_t first_of(const DecodeSequence& x) { return std::int64_t{x.used} - x.q_length; }
   template <class Config>
   static FALCHION_DEVICE DecodeNewKeys of(const AttentionArgs& a, const DecodeWalk<Config>& walk) {
     if (!a.append) return {};
-    const std::int64_t first = first_of(a, walk.b, walk.sequence.q_length);
+    const std::int64_t first = first_of(walk.sequence);
     return {static_cast<int>(first < -kFar ? -kFar : first > kFar ? kFar : first)};
   }
   FALCHION_DEVICE bool has(int key) const { return key >= first; }

@@ -135,7 +135,7 @@ class DecodeRows {
   FALCHION_DEVICE void rotate_q(const DecodeWalk<Config>& walk, typename Config::Shared& shared) {
     constexpr int kPairs = Config::kD / 2;
     const Rows rows = rows_of_q(a, walk.b);
-    const std::int64_t first = DecodeNewKeys::first_of(a, walk.b, walk.sequence.q_length);
+    const std::int64_t first = DecodeNewKeys::first_of(walk.sequence);
     auto* const to = reinterpret_cast<std::uint32_t*>(rotated_rows(shared));
     sync_threads<Config::kConsumers>(kOfSums);  // the sums of a segment before have been read
     for (int i = static_cast<int>(threadIdx.x); i < walk.rows * kPairs; i += Config::kConsumers) {

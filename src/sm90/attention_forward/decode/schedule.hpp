@@ -77,6 +77,7 @@ struct DecodeSequence {
   int first;            // tile of keys
   std::uint32_t tiles;  // of keys
   int row_tiles;
+  int used = 0;  // what used_k says of it, in range or not
 
   /// rows: query rows of a tile, keys: of a tile.
   static FALCHION_HD DecodeSequence of(const DecodeBand& band, int q_length, const DecodeRange& k, int group, int rows,

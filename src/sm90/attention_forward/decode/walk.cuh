@@ -104,7 +104,9 @@ class DecodeWalk {
     const DecodeRange q = DecodeRange::of(i, a.cu_q, grid.s_q, a.used_q);
     const int most = Config::kPages ? static_cast<int>(room_of_cache(a, i)) : grid.s_k;
     const DecodeRange k = DecodeRange::of(i, a.cu_k, most, a.used_k).from(i, a.first_k);
-    return DecodeSequence::of(grid.band, q.length, k, a.group, Config::kRows, Config::kKeys);
+    DecodeSequence x = DecodeSequence::of(grid.band, q.length, k, a.group, Config::kRows, Config::kKeys);
+    if (a.append || a.rotation.dim > 0) x.used = a.used_k[i];
+    return x;
   }
   FALCHION_DEVICE std::uint32_t segments(const DecodeSequence& x) const {
     return static_cast<std::uint32_t>(x.row_tiles) * grid.by_blocks.value();
@@ -143,6 +145,7 @@ class DecodeWalk {
     from_lane(sequence.first);
     from_lane(sequence.tiles);
     from_lane(sequence.row_tiles);
+    from_lane(sequence.used);
   }
   /// Any number: the threads of the CTA have some sequences each.
   FALCHION_DEVICE void find_in_cta(typename Config::Shared& shared) {
