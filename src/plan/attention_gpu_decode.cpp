@@ -19,7 +19,7 @@ struct DecodeTiles {
   std::int64_t rows, row_tiles, key_tiles;
 
   static DecodeTiles of(const Variant& variant, const Attention& a, std::int64_t rows_a_head) {
-    const sm90::DecodeTile tile = sm90::decode_tile(variant.d);
+    const sm90::DecodeTile tile = sm90::decode_tile(variant.kind, variant.d);
     const int rows = sm90::decode_rows(rows_a_head);
     return {rows, ceil_div(rows_a_head, rows), std::max<std::int64_t>(ceil_div(a.s_k, tile.keys), 1)};
   }
@@ -56,12 +56,12 @@ bool is_for_brief(const Attention& a, std::int64_t rows) {
 }  // namespace
 
 bool is_decode_of_hopper(const Variant& variant) {
-  return variant.backend == Backend::sm90 && variant.kind == VariantKind::decode;
+  return variant.backend == Backend::sm90 && sm90::is_decode(variant.kind);
 }
 
 std::string why_not_decode(const Variant& listed, const Attention& a, std::int64_t rows) {
   if (std::string why = why_not_append(a); !why.empty()) return why;
-  const int most = sm90::decode_tile(listed.d).rows;
+  const int most = sm90::decode_tile(listed.kind, listed.d).rows;
   if (rows > most) return text("it is for at most ", most, " rows for each K/V head, but here are ", rows);
   if (rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys) {
     return text("with more than ", tiles::kFewRows, " rows for each K/V head it is for at least ", tiles::kDecodeKeys,
@@ -97,7 +97,7 @@ void decide_decode_grid(const cuda::Device& device, std::int64_t rows_a_head, Pl
 gpu::AttentionFacts decode_facts(const PlanData& plan) {
   gpu::AttentionFacts facts = plan.variant->facts_as<gpu::AttentionFacts>();
   facts.rows = plan.attention().rows;
-  facts.shared_bytes = sm90::decode_tile(facts.d).shared_bytes(facts.rows);
+  facts.shared_bytes = sm90::decode_tile(plan.variant->kind, facts.d).shared_bytes(facts.rows);
   return facts;
 }
 

@@ -12,6 +12,7 @@ enum class VariantKind : std::uint8_t {
   general,
   // Attention.
   decode,
+  decode_bytes,
   halves,
   once,
   pages,

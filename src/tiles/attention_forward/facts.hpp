@@ -18,8 +18,8 @@ struct attention_forward {
   }
   static constexpr gpu::AttentionFacts sm90(VariantKind kind, VariantType, int d,
                                             VariantTile tile = VariantTile::usual) {
-    return kind == VariantKind::decode ? sm90::attention_decode_facts(d)
-                                       : sm90::attention_forward_facts(sm90_kind(kind), d, tile);
+    return sm90::is_decode(kind) ? sm90::attention_decode_facts(kind, d)
+                                 : sm90::attention_forward_facts(sm90_kind(kind), d, tile);
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "args/gpu_attention_args.hpp"
 #include "base/host_device.hpp"
+#include "tiles/variant_kind.hpp"
 
 namespace falchion::sm90 {
 
@@ -17,8 +18,12 @@ inline constexpr std::int64_t kDecodeMostLength = (std::int64_t{1} << 28) - 1;
 /// The most query rows of a K/V head that a launch takes in one tile.
 inline constexpr int kDecodeMostRows = 32;
 
+/// The kinds of variants that are this kernel: over K and V of q's type, and of 8 bits.
+constexpr bool is_decode(VariantKind kind) { return kind == VariantKind::decode || kind == VariantKind::decode_bytes; }
+
 /// One line of tiles.def.
 struct DecodeTile {
+  VariantKind kind{};
   int d = 0;
   int rows = 0;    // query rows of a tile, at most: a launch takes 8, 16 or 32 of them, the least that is enough
   int keys = 0;    // of a stage; each consumer warp has 16 of them
@@ -26,6 +31,8 @@ struct DecodeTile {
   int stages = 0;  // K/V tiles in flight
 
   static constexpr int kProducerWarps = 4;
+  /// The bytes of an element of K and V.
+  constexpr int bytes() const { return kind == VariantKind::decode_bytes ? 1 : 2; }
   constexpr int threads() const { return 32 * (warps + kProducerWarps); }
 
   /// Warps that share the keys of a stage. All consumer warps are some such groups.
@@ -43,22 +50,23 @@ struct DecodeTile {
 
   // In shared memory, behind the stages, lie the sums of the warps, which have 4 floats more than columns a row, so
   // that the lanes that write a column do not meet in a bank; m and l of each of their rows; what the threads have
-  // heard of other CTAs, with m and l; whom the CTA hears; and barriers and counts.
+  // heard of other CTAs, with m and l; whom the CTA hears; and barriers and counts. 8-bit caches have two scales a key.
   constexpr int pitch() const { return d + 4; }
   constexpr int shared_bytes(int rows_of_launch) const {
-    const int ring = stages * keys * d * 4, sums = warps * rows_a_warp(rows_of_launch) * (pitch() + 2) * 4,
+    const int ring = stages * keys * (bytes() == 1 ? d * 2 + 8 : d * 4), sums = warps * rows_a_warp(rows_of_launch) * (pitch() + 2) * 4,
               heard = 32 * warps * (16 + 8) + 16, rest = 8 * (2 * stages + 1) + 4 * (warps + kProducerWarps) + 8;
     return (ring + sums + heard + rest + 1023) / 1024 * 1024;
   }
 };
 
-constexpr DecodeTile decode_tile(int d) {
+constexpr DecodeTile decode_tile(VariantKind kind, int d) {
   constexpr DecodeTile kTiles[] = {
-#define TILE_attention_forward_decode_sm90(kind, head_dim, ...) {.d = head_dim, __VA_ARGS__},
+#define TILE_attention_forward_decode_sm90(its_kind, head_dim, ...) \
+  {.kind = VariantKind::its_kind, .d = head_dim, __VA_ARGS__},
 #include "tiles/attention_forward/tiles.def"
   };
   for (const DecodeTile& tile : kTiles) {
-    if (tile.d == d) return tile;
+    if (tile.kind == kind && tile.d == d) return tile;
   }
   return {};
 }
@@ -66,8 +74,8 @@ constexpr DecodeTile decode_tile(int d) {
 /// The rows of the kernel that takes `rows` query rows a K/V head.
 constexpr int decode_rows(std::int64_t rows) { return rows <= 8 ? 8 : rows <= 16 ? 16 : kDecodeMostRows; }
 
-constexpr gpu::AttentionFacts attention_decode_facts(int d) {
-  const DecodeTile tile = decode_tile(d);
+constexpr gpu::AttentionFacts attention_decode_facts(VariantKind kind, int d) {
+  const DecodeTile tile = decode_tile(kind, d);
   return {.d = d,
           .rows = tile.rows,
           .keys = tile.keys,

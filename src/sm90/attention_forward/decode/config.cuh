@@ -6,6 +6,7 @@
 #include <cutlass/half.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gpu/blocks/barrier.cuh"
 #include "sm90/attention_forward/decode/schedule.hpp"
@@ -16,12 +17,17 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// kRows: the query rows of a tile. kPages: keys lie in the pages of a cache. Keys are the rows of both products, and
-/// query rows their columns: S^T = K Q^T and O^T += V^T P^T.
-template <class Element_, int kD_, int kRows_, bool kPages_>
+/// Element: the type of q and o. Cached: that of k and v. kRows: the query rows of a tile. kPages: keys lie in the pages
+/// of a cache. Keys are the rows of both products, and query rows their columns: S^T = K Q^T and O^T += V^T P^T.
+template <class Element_, class Cached_, int kD_, int kRows_, bool kPages_>
 struct DecodeConfig {
   using Element = Element_;
-  static constexpr DecodeTile kTile = decode_tile(kD_);
+  using Cached = Cached_;
+  static constexpr int kBytes = static_cast<int>(sizeof(Cached));
+  static constexpr bool kScaled = kBytes == 1;
+  static constexpr VariantKind kKind = kScaled ? VariantKind::decode_bytes : VariantKind::decode;
+  using Factor = std::conditional_t<kScaled, f16, Element>;  // of the products
+  static constexpr DecodeTile kTile = decode_tile(kKind, kD_);
   static constexpr int kD = kD_, kRows = kRows_, kKeys = kTile.keys, kStages = kTile.stages;
   static constexpr bool kPages = kPages_;
   static constexpr int kWarps = kTile.warps, kConsumers = 32 * kWarps, kThreads = kTile.threads();
@@ -37,13 +43,19 @@ struct DecodeConfig {
   static constexpr int kFours = kD / 4, kLines = kConsumers / kFours;
   static constexpr int kPitch = kTile.pitch();
 
+  static constexpr std::uint32_t kTileBytes = kKeys * kD * kBytes;  // of K or V in a stage
+  static constexpr int kChunks = kD * kBytes / 16;                  // of 16 bytes, that a row of K has
+
   /// The messages of a place: first the sums of all rows, then m and l of each row.
   static constexpr int kPlace = DecodeWorkspace::place(kRows, kD);
 
+  struct NoScales {};
+  struct Scales {
+    alignas(16) float of[kStages][2][kKeys];  // of the keys of a stage: K's and V's
+  };
   struct Shared {
-    // A tile of K and the tile of V at the same keys consist of boxes of kKeys lines x 64 elements
-    // (gpu/blocks/lane_blocks.hpp).
-    alignas(1024) Element k_v[kStages][2][kKeys * kD];
+    // A tile of K and the tile of V at the same keys, as decode/cached_tile.cuh says.
+    alignas(1024) Cached k_v[kStages][2][kKeys * kD];
     alignas(16) float sums[kWarps][8 * kBlocks][kPitch];
     float4 heard[kConsumers];
     float2 heard_m_l[kConsumers];
@@ -55,6 +67,7 @@ struct DecodeConfig {
     std::uint32_t of_warp[kThreads / 32];  // tiles of the sequences of each warp
     int sequence;                          // that of this CTA's last tile
     std::uint32_t first;                   // its first tile
+    [[no_unique_address]] std::conditional_t<kScaled, Scales, NoScales> scales;
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes == kTile.shared_bytes(kRows));

@@ -54,7 +54,7 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
       const int stage = n % Config::kStages;
       const KeyRows::Look found = rows.look_up(t);
       shared.full[stage].wait(n / Config::kStages % 2);
-      rows.multiply(walk, cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]), t, found);
+      rows.multiply(walk, shared, stage, t, found);
       shared.empty[stage].arrive();
     }
     tiles += end - begin;
@@ -106,24 +106,26 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
 }
 
-template <class Element, int kD, int kRows>
+template <class Element, class Cached, int kD, int kRows>
 int launch_rows(const AttentionArgs& a, void* stream) {
-  using InRows = DecodeConfig<Element, kD, kRows, false>;
-  using InPages = DecodeConfig<Element, kD, kRows, true>;
+  using InRows = DecodeConfig<Element, Cached, kD, kRows, false>;
+  using InPages = DecodeConfig<Element, Cached, kD, kRows, true>;
   return a.pages.size > 0 ? launch_decode<attention_forward<InPages>, InPages>(a, stream)
                           : launch_decode<attention_forward<InRows>, InRows>(a, stream);
 }
 
+template <class Element, class Cached, int kD>
+int launch_any_rows(const AttentionArgs& a, void* stream) {
+  switch (decode_rows(a.s_q * a.group)) {
+    case 8: return launch_rows<Element, Cached, kD, 8>(a, stream);
+    case 16: return launch_rows<Element, Cached, kD, 16>(a, stream);
+    default: return launch_rows<Element, Cached, kD, 32>(a, stream);
+  }
+}
+
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_decode() {
-  const auto launch = [](const AttentionArgs& a, void* stream) -> int {
-    switch (decode_rows(a.s_q * a.group)) {
-      case 8: return launch_rows<Element, kD, 8>(a, stream);
-      case 16: return launch_rows<Element, kD, 16>(a, stream);
-      default: return launch_rows<Element, kD, 32>(a, stream);
-    }
-  };
-  return {launch, nullptr, nullptr, attention_decode_facts(kD)};
+  return {launch_any_rows<Element, Element, kD>, nullptr, nullptr, attention_decode_facts(VariantKind::decode, kD)};
 }
 
 }  // namespace falchion::sm90

@@ -10,32 +10,35 @@
 #include "gpu/blocks/async.cuh"
 #include "gpu/blocks/lane_blocks.hpp"
 #include "policy/cache.hpp"
+#include "sm90/attention_forward/decode/cached_tile.cuh"
 #include "sm90/attention_forward/decode/new_keys.cuh"
+#include "sm90/attention_forward/decode/scales.cuh"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
 
 /// A thread's chunk of 16 bytes of the rows of k or v.
-template <class Element>
+template <class Cached>
 class DecodeSource {
  public:
+  static constexpr int kWidth = 16 / sizeof(Cached);  // elements of a chunk
   FALCHION_DEVICE DecodeSource(const View& x, std::int64_t d, int chunk)
-      : x(x), first(static_cast<const Element*>(x.data) + chunk * 8), bytes(chunk * 8 < d ? 16 : 0) {
+      : x(x), first(static_cast<const Cached*>(x.data) + chunk * kWidth), bytes(chunk * kWidth < d ? 16 : 0) {
     asm volatile("" : "+l"(first), "+r"(bytes));  // made here, before the kernel waits for earlier ones
   }
-  FALCHION_DEVICE const Element* of_head(int head) const { return first + head * x.stride[2]; }
+  FALCHION_DEVICE const Cached* of_head(int head) const { return first + head * x.stride[2]; }
   /// Where a key is, counted from where the first one is.
   FALCHION_DEVICE std::int64_t offset(const KeyPlace& place) const {
     return place.batch * x.stride[0] + place.row * x.stride[1];
   }
   /// Copies a chunk, or makes it 0. Chunks past the head dim become 0.
-  FALCHION_DEVICE void copy(const Element* from, std::uint32_t to, bool exists) const {
+  FALCHION_DEVICE void copy(const Cached* from, std::uint32_t to, bool exists) const {
     copy_chunk_async(from, to, exists ? bytes : 0);
   }
 
  private:
   const View& x;
-  const Element* first;
+  const Cached* first;
   int bytes;
 };
 
@@ -57,13 +60,16 @@ template <class Config>
 class DecodeProducer {
  public:
   using Element = typename Config::Element;
+  using Cached = typename Config::Cached;
+  using Tile = CachedTile<Config>;
 
   FALCHION_DEVICE DecodeProducer(const AttentionArgs& a, typename Config::Shared& shared)
       : a(a),
         shared(shared),
         thread(static_cast<int>(threadIdx.x) % Config::kProducers),
         k(a.k, a.d_qk, thread % kChunks),
-        v(a.v, a.d_v, thread % kChunks) {}
+        v(a.v, a.d_v, thread % kChunks),
+        scaled(Config::kScaled && (has_scale_of_key<Config>(a.k_scale) || has_scale_of_key<Config>(a.v_scale))) {}
 
   FALCHION_DEVICE void run(DecodeWalk<Config> walk) {
     for (;; walk.go_back()) {
@@ -75,23 +81,25 @@ class DecodeProducer {
   }
 
  private:
-  static constexpr int kChunks = Config::kD / 8;  // threads that copy a row
+  static constexpr int kChunks = Config::kChunks;  // threads that copy a row
   static constexpr int kWarps = Config::kProducers / 32;
   static constexpr int kAtOnce = Config::kProducers / kChunks;  // rows that all threads copy at a time
   static constexpr int kPasses = Config::kKeys / kAtOnce;
-  static constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
+  static constexpr int kOfWarp = Config::kKeys / kWarps;        // rows of a tile that a warp copies
 
   /// Where the chunk of pass i is, if that of the first one is at `to`.
   static FALCHION_DEVICE std::uint32_t place_of_pass(std::uint32_t to, int i) {
-    return kAtOnce % 8 == 0 ? to + i * kAtOnce * 128 : (to ^ (i % 2 * 64)) + i * kAtOnce * 128;
+    return kAtOnce % 8 == 0 ? to + i * kAtOnce * Tile::kLine : (to ^ (i % 2 * 64)) + i * kAtOnce * Tile::kLine;
   }
   /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to, skips): copies this thread's chunk
-  /// of row `key` of K, the i-th of the tile, to `to`, and that of V to `to` + kTile. skips: unless the key is new.
-  /// Only the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
-  template <class Begin, class Copy>
-  FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
+  /// of row `key` of K, the i-th of the tile, to `to`, and that of V a tile further. skips: unless the key is new. Only
+  /// the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
+  /// place_of(i, key): where key `key` is, of those that the warp copies the i-th.
+  template <class Begin, class Copy, class PlaceOf>
+  FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy,
+                                  const PlaceOf& place_of) {
     const int line0 = thread / kChunks, end = walk.end_tile();
-    const std::uint32_t place = 2 * swizzled<Config::kKeys>(line0, thread % kChunks * 8);
+    const std::uint32_t place = Tile::place(line0, thread % kChunks);
     for (int t = walk.begin_tile(); t < end; ++t, ++loaded) {
       const int stage = loaded % Config::kStages, round = loaded / Config::kStages;
       begin(t);
@@ -101,6 +109,9 @@ class DecodeProducer {
         CUTE_UNROLL
         for (int i = 0; i < kPasses; ++i) copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i), skips);
       };
+      if constexpr (Config::kScaled) {
+        if (scaled) copy_scales(walk, t, stage, place_of);
+      }
       if (fresh.has((t + 1) * Config::kKeys - 1)) {
         copy_tile(std::true_type());
         append(walk, t, to);
@@ -112,11 +123,29 @@ class DecodeProducer {
     }
   }
   /// Copies this thread's chunk of a key. skips: not of a new one. to: of K; V is a tile further.
-  FALCHION_DEVICE void take(int key, bool exists, const Element* from_k, const Element* from_v, std::uint32_t to,
+  FALCHION_DEVICE void take(int key, bool exists, const Cached* from_k, const Cached* from_v, std::uint32_t to,
                             bool skips) const {
     if (skips && fresh.has(key)) return;
     k.copy(from_k, to, exists);
-    v.copy(from_v, to + kTile, exists);
+    v.copy(from_v, to + Config::kTileBytes, exists);
+  }
+  /// The line in a tile of row i of those that this warp copies.
+  FALCHION_DEVICE int line_of(int i) const {
+    constexpr int kPass = kAtOnce / kWarps;  // rows of a pass
+    return i / kPass * kAtOnce + thread / 32 * kPass + i % kPass;
+  }
+  /// Copies the scales of the keys that this warp copies: half of the lanes K's, the others V's. That of a key that is
+  /// not there becomes 0.
+  template <class PlaceOf>
+  FALCHION_DEVICE void copy_scales(const DecodeWalk<Config>& walk, int t, int stage, const PlaceOf& place_of) const {
+    static_assert(2 * kOfWarp <= 32);
+    const int lane = thread % 32, of_v = lane / kOfWarp % 2, line = line_of(lane % kOfWarp);
+    const KeyPlace place = place_of(lane % kOfWarp, t * Config::kKeys + line);
+    const View& scale = of_v != 0 ? a.v_scale : a.k_scale;
+    float* const to = &shared.scales.of[stage][of_v][line];
+    if (lane >= 2 * kOfWarp || !has_scale_of_key<Config>(scale)) return;
+    copy_word_async(scale_at(scale, place.exists() ? place : KeyPlace{0, 0}, walk.head_k),
+                    cute::cast_smem_ptr_to_uint(to), place.exists() ? 4 : 0);
   }
   /// Writes this thread's chunks of the new keys of tile t to the stage, and to the cache. Past the sequence they are
   /// 0.
@@ -129,26 +158,31 @@ class DecodeProducer {
       const std::uint32_t at = place_of_pass(to, i);
       const KeyPlace place = key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
       const std::int64_t row = rows.begin + key - fresh.first;
-      append_chunk(walk, place, a.k_new, a.k, a.d_qk, rows.batch, row, at, key);
-      append_chunk(walk, place, a.v_new, a.v, a.d_v, rows.batch, row, at + kTile, -1);
+      append_chunk(walk, place, a.k_new, a.k, a.k_scale, a.d_qk, rows.batch, row, at, key);
+      append_chunk(walk, place, a.v_new, a.v, a.v_scale, a.d_v, rows.batch, row, at + Config::kTileBytes, -1);
     }
   }
   /// Writes one of them. position: where the row stands in its sequence, or -1 where it does not turn.
   FALCHION_DEVICE void append_chunk(const DecodeWalk<Config>& walk, const KeyPlace& place, const View& from,
-                                    const View& cache, std::int64_t d, std::int64_t batch, std::int64_t row,
-                                    std::uint32_t to, int position) const {
-    const int column = thread % kChunks * 8;
+                                    const View& cache, const View& scale_of, std::int64_t d, std::int64_t batch,
+                                    std::int64_t row, std::uint32_t to, int position) const {
+    const int column = thread % kChunks * DecodeSource<Cached>::kWidth;
     uint4 chunk = {};
     if (column < d && place.exists()) {
       const auto* const x = static_cast<const Element*>(from.data) + batch * from.stride[0] + row * from.stride[1] +
                             walk.head_k * from.stride[2];
-      chunk = *reinterpret_cast<const uint4*>(x + column);
-      if (position >= 0 && column < a.rotation.dim) {
-        chunk = {rotated_pair(x, column, a.rotation, position), rotated_pair(x, column + 2, a.rotation, position),
-                 rotated_pair(x, column + 4, a.rotation, position), rotated_pair(x, column + 6, a.rotation, position)};
+      if constexpr (Config::kScaled) {
+        const float scale = scale_of.data == nullptr ? 1.f : *scale_at(scale_of, place, walk.head_k);
+        chunk = cached_chunk<Cached>(x, column, a.rotation, position, scale);
+      } else {
+        chunk = *reinterpret_cast<const uint4*>(x + column);
+        if (position >= 0 && column < a.rotation.dim) {
+          chunk = {rotated_pair(x, column, a.rotation, position), rotated_pair(x, column + 2, a.rotation, position),
+                   rotated_pair(x, column + 4, a.rotation, position), rotated_pair(x, column + 6, a.rotation, position)};
+        }
       }
       // Every row tile of the sequence has the keys, but one of them is enough.
-      auto* const slot = static_cast<Element*>(cache.data) + place.batch * cache.stride[0] +
+      auto* const slot = static_cast<Cached*>(cache.data) + place.batch * cache.stride[0] +
                          place.row * cache.stride[1] + walk.head_k * cache.stride[2];
       if (walk.row0 == 0) *reinterpret_cast<uint4*>(slot + column) = chunk;
     }
@@ -187,32 +221,34 @@ class DecodeProducer {
   FALCHION_DEVICE void load_rows(const DecodeWalk<Config>& walk) {
     const KeyPlace first = keys.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
     const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
-    const Element *from_k = k.of_head(walk.head_k) + k.offset(first),
-                  *from_v = v.of_head(walk.head_k) + v.offset(first);
+    const Cached *from_k = k.of_head(walk.head_k) + k.offset(first),
+                 *from_v = v.of_head(walk.head_k) + v.offset(first);
     load_tiles(
         walk, [](int) {},
         [&](int, int key, std::uint32_t to, bool skips) {
           take(key, key < walk.sequence.k_length, from_k, from_v, to, skips);
           from_k += step_k;
           from_v += step_v;
-        });
+        },
+        [&](int, int key) { return key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0}; });
   }
   /// A warp copies kOfWarp rows of each tile. Each lane looks one of them up and tells it to the lanes that copy the
   /// row, and as a warp has twice as many lanes, it looks up those of two tiles, two tiles ahead. Nothing may be
   /// computed from what a look finds before it is needed: the warp would wait there. A key in a page that is not there
   /// becomes 0.
   FALCHION_DEVICE void load_pages(const DecodeWalk<Config>& walk) {
-    constexpr int kPass = kAtOnce / kWarps, kOfWarp = kPass * kPasses;  // rows of a pass, and of a tile
+    constexpr int kPass = kAtOnce / kWarps;  // rows of a pass
     static_assert(2 * kOfWarp <= 32);
-    const Element *of_k = k.of_head(walk.head_k), *of_v = v.of_head(walk.head_k);
+    const Cached *of_k = k.of_head(walk.head_k), *of_v = v.of_head(walk.head_k);
     asm volatile("" : "+l"(of_k), "+l"(of_v));  // else each copy multiplies head and stride again
-    const int lane = thread % 32, row = lane % kOfWarp, begin = walk.begin_tile();
-    const int line = lane / kOfWarp * Config::kKeys + row / kPass * kAtOnce + thread / 32 * kPass + row % kPass;
+    const int lane = thread % 32, begin = walk.begin_tile();
+    const int line = lane / kOfWarp * Config::kKeys + line_of(lane % kOfWarp);
     const auto look_up = [&](int t) {  // in the tiles t and t + 1
       const int key = t * Config::kKeys + line;
       return lane < 2 * kOfWarp && key < walk.sequence.k_length ? keys.look(key) : KeyRows::Look{-1, 0};
     };
     KeyRows::Look next = look_up(begin);
+    KeyPlace place{-1, 0};
     std::int64_t in_k = 0, in_v = 0;
     bool exists = false;
     int first_lane = 0;  // of the tile's rows
@@ -221,7 +257,7 @@ class DecodeProducer {
         [&](int t) {
           first_lane = (t - begin) % 2 * kOfWarp;
           if (first_lane != 0) return;
-          const KeyPlace place = keys.found(next);
+          place = keys.found(next);
           exists = place.exists();
           in_k = k.offset(place);
           in_v = v.offset(place);
@@ -232,6 +268,9 @@ class DecodeProducer {
           const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
           const bool copies = __shfl_sync(~0u, exists, from);
           take(key, copies, of_k + (copies ? row_k : 0), of_v + (copies ? row_v : 0), to, skips);
+        },
+        [&](int i, int) {
+          return KeyPlace{__shfl_sync(~0u, place.batch, first_lane + i), __shfl_sync(~0u, place.row, first_lane + i)};
         });
   }
 
@@ -255,7 +294,8 @@ class DecodeProducer {
   const AttentionArgs& a;
   typename Config::Shared& shared;
   const int thread;
-  const DecodeSource<Element> k, v;
+  const DecodeSource<Cached> k, v;
+  const bool scaled;  // keys have scales of their own
   int loaded = 0;  // tiles
   KeyRows keys;    // of the segment
   DecodeNewKeys fresh;

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/host_device.hpp"
 #include "gpu/blocks/mma.cuh"
+#include "policy/dtype.hpp"
 #include "policy/rotary.hpp"
 #include "sm90/attention_forward/decode/walk.cuh"
 
@@ -31,6 +33,20 @@ template <class Element>
 FALCHION_DEVICE std::uint32_t rotated_pair(const Element* row, int column, const RotaryTable& rotation,
                                            std::int64_t position) {
   return round_pair<Element>(rotated(row, column, rotation, position), rotated(row, column + 1, rotation, position));
+}
+
+/// 16 columns from `column` on, divided by the scale of their slot and rounded to 8 bits. position: where the row stands,
+/// or -1 where it does not turn.
+template <class Cached, class Element>
+FALCHION_DEVICE uint4 cached_chunk(const Element* row, int column, const RotaryTable& rotation, int position,
+                                   float scale) {
+  const auto code = [&](int i) -> std::uint32_t {
+    const float x = position >= 0 ? rotated(row, column + i, rotation, position) : static_cast<float>(row[column + i]);
+    if constexpr (std::is_same_v<Cached, std::int8_t>) return static_cast<std::uint8_t>(i8_from_f32(x / scale));
+    return e4m3_from_f32(x / scale);
+  };
+  const auto word = [&](int i) { return code(i) | code(i + 1) << 8 | code(i + 2) << 16 | code(i + 3) << 24; };
+  return {word(0), word(4), word(8), word(12)};
 }
 
 /// The rows of k_new and v_new that belong to a segment: key first + i is row i. It is NewKeys of policy/cache.hpp in

@@ -8,7 +8,9 @@
 #include "gpu/blocks/sm90_tma.cuh"
 #include "gpu/blocks/softmax.cuh"
 #include "policy/cache.hpp"
+#include "sm90/attention_forward/decode/cached_tile.cuh"
 #include "sm90/attention_forward/decode/new_keys.cuh"
+#include "sm90/attention_forward/decode/scales.cuh"
 #include "sm90/attention_forward/decode/walk.cuh"
 
 namespace falchion::sm90 {
@@ -30,6 +32,8 @@ template <class Config>
 class DecodeRows {
   static constexpr int kBlocks = Config::kBlocks, kSteps = Config::kD / 16;
   using Element = typename Config::Element;
+  using Factor = typename Config::Factor;
+  using Tile = CachedTile<Config>;
 
  public:
   const DecodeWarp<Config> place;
@@ -38,7 +42,7 @@ class DecodeRows {
 
   FALCHION_DEVICE DecodeRows(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk,
                              typename Config::Shared& shared)
-      : a(a), by(by), c(a.scale * kLog2e) {
+      : a(a), by(by), c(a.scale * kLog2e), scales(a, walk, c) {
     if constexpr (Config::kPages) {
       keys = KeyRows::of(a.pages, walk.b, 0, walk.sequence.k_begin);
       k_length = walk.sequence.k_length;
@@ -51,6 +55,7 @@ class DecodeRows {
       const Rows rows = rows_of_q(a, walk.b);
       load_q(walk, [&](int, int query, int head) { return row_of_q(rows, query, head); });
     }
+    if constexpr (Config::kScaled) fit_q();
     const int last = max(walk.rows, 1) - 1;
     unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
   }
@@ -61,18 +66,23 @@ class DecodeRows {
     const int key = t * Config::kKeys + place.slice * 16 + static_cast<int>(threadIdx.x) % 16;
     return key < k_length ? keys.look(key) : KeyRows::Look{};
   }
-  /// The products with this warp's 16 keys of tile t, which lies in a stage from `k` on. found: by look_up(t).
-  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, std::uint32_t k, int t, const KeyRows::Look& found) {
-    constexpr std::uint32_t kTile = Config::kKeys * Config::kD * 2;  // bytes
+  /// The products with this warp's 16 keys of tile t, which lies in a stage. found: by look_up(t).
+  FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, const typename Config::Shared& shared, int stage, int t,
+                                const KeyRows::Look& found) {
     const int lane = static_cast<int>(threadIdx.x) % 32, key0 = t * Config::kKeys + place.slice * 16;
-    const std::uint32_t lines = k + place.slice * 16 * 128;
+    const std::uint32_t lines = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place.slice * 16 * Tile::kLine;
     float s[kBlocks][4];
-    multiply_k_q({LaneBlocks::down_first(lane), lines}, s);                                      // S^T = K Q^T
+    multiply_k_q(Tile::of_k(lane, lines), s);  // S^T = K Q^T
+    DecodeKeyScales of_keys;
+    if constexpr (Config::kScaled) {
+      of_keys = scales.of(shared, stage, place.slice * 16 + lane / 4);
+      scale(of_keys, s);
+    }
     if (key0 < unmasked.begin || key0 + 16 > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
     if constexpr (Config::kPages) hide_holes(keys.exists(found), s);
     std::uint32_t p[kBlocks][2];
-    update(s, p);                                                      // P = e^(scale S - m)
-    multiply_v_p({LaneBlocks::across_first(lane), lines + kTile}, p);  // O^T += V^T P^T
+    update(s, of_keys, p);                                            // P = e^(scale S - m)
+    multiply_v_p(Tile::of_v(lane, lines + Config::kTileBytes), p);  // O^T += V^T P^T
   }
 
   /// Sums l over the lanes of a row.
@@ -100,8 +110,8 @@ class DecodeRows {
       }
     }
   }
-  /// Q^T as operand B: of row lane / 4 of each 8, two head dims and two that lie 8 further, of each 16. Rows past the
-  /// last one and head dims past d_qk are 0.
+  /// Q^T as operand B: of row lane / 4 of each 8, twice two head dims of each 16. Rows past the last one and head dims
+  /// past d_qk are 0.
   template <class RowOf>
   FALCHION_DEVICE void load_q(const DecodeWalk<Config>& walk, const RowOf& row_of) {
     const int lane = static_cast<int>(threadIdx.x) % 32, d = static_cast<int>(a.d_qk);
@@ -115,10 +125,41 @@ class DecodeRows {
       for (int i = 0; i < kSteps; ++i) {
         CUTE_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const int column = i * 16 + half * 8 + lane % 4 * 2;
+          const int column = i * 16 + Tile::column_of_q(lane, half);
           q[i][b][half] = exists && column < d ? *reinterpret_cast<const std::uint32_t*>(from + column) : 0;
         }
       }
+    }
+  }
+
+  /// 8-bit caches: Q in f16, which K becomes as well. A row of bf16 is brought to a largest number of 2^14 or a little
+  /// more by a power of two. That is exact for all numbers down to 2^-31 of the largest one.
+  FALCHION_DEVICE void fit_q() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      power[b][0] = power[b][1] = 1;
+      if constexpr (std::is_same_v<Element, Factor>) continue;
+      float top = 0;
+      each_word_of_q(b, [&](std::uint32_t& word) {
+        top = fmaxf(top, fmaxf(fabsf(number_of<Element>(word, 0)), fabsf(number_of<Element>(word, 1))));
+      });
+      top = over_quad(top, [](float x, float y) { return fmaxf(x, y); });
+      const std::uint32_t exponent = max(__float_as_uint(top) >> 23, 15U);  // with its bias of 127
+      const float up = __uint_as_float((268 - exponent) << 23), down = __uint_as_float((exponent - 14) << 23);
+      each_word_of_q(b, [&](std::uint32_t& word) {
+        word = round_pair<Factor>(number_of<Element>(word, 0) * up, number_of<Element>(word, 1) * up);
+      });
+      CUTE_UNROLL
+      for (int j = 0; j < 2; ++j) power[b][j] = __shfl_sync(~0u, down, (lane % 4 * 2 + j) * 4);
+    }
+  }
+  template <class Do>
+  FALCHION_DEVICE void each_word_of_q(int b, const Do& one) {
+    CUTE_UNROLL
+    for (auto& of_step : q) {
+      CUTE_UNROLL
+      for (std::uint32_t& word : of_step[b]) one(word);
     }
   }
 
@@ -149,17 +190,22 @@ class DecodeRows {
   FALCHION_DEVICE void multiply_k_q(const LaneBlocks& k, float (&s)[kBlocks][4]) const {
     constexpr int kChains = kBlocks == 1 ? 2 : 1;  // products that need not wait for each other
     Sums sums[kBlocks][kChains] = {};
-    CUTE_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      Block block;
-      load_block(k.at<Config::kKeys>(0, i * 16), block);
+    Tile::each_of_k(k, [&](int i, const Block& block) {
       CUTE_UNROLL
-      for (int b = 0; b < kBlocks; ++b) multiply_add<Element>(sums[b][i % kChains], block, q[i][b][0], q[i][b][1]);
-    }
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(sums[b][i % kChains], block, q[i][b][0], q[i][b][1]);
+    });
     CUTE_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       CUTE_UNROLL
       for (int e = 0; e < 4; ++e) s[b][e] = sums[b][0][e] + (kChains == 2 ? sums[b][kChains - 1][e] : 0.f);
+    }
+  }
+  /// S of Q's own numbers and K's.
+  FALCHION_DEVICE void scale(const DecodeKeyScales& of_keys, float (&s)[kBlocks][4]) const {
+    CUTE_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      CUTE_UNROLL
+      for (int e = 0; e < 4; ++e) s[b][e] = s[b][e] * power[b][e % 2] * of_keys.k[e / 2];
     }
   }
   /// key: that of this lane's first element.
@@ -184,14 +230,20 @@ class DecodeRows {
       for (int e = 0; e < 4; ++e) s[b][e] = (exist >> e / 2 * 8 & 1U) != 0 ? s[b][e] : -FALCHION_INF;
     }
   }
-  /// P from the scores, and m, l and O for it.
-  FALCHION_DEVICE void update(const float (&s)[kBlocks][4], std::uint32_t (&p)[kBlocks][2]) {
+  /// P from the scores, and m, l and O for it. P of 8-bit caches is P times the scale of V.
+  FALCHION_DEVICE void update(const float (&s)[kBlocks][4], const DecodeKeyScales& of_keys,
+                              std::uint32_t (&p)[kBlocks][2]) {
     CUTE_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       float x[4], shrink[2];
       CUTE_UNROLL
       for (int j = 0; j < 2; ++j) {
-        float top = fmaxf(s[b][j], s[b][2 + j]);  // ignores a NaN, which reaches l instead
+        float top;  // ignores a NaN, which reaches l instead
+        if constexpr (Config::kScaled) {
+          top = fmaxf(s[b][j] + of_keys.lift[0], s[b][2 + j] + of_keys.lift[1]);
+        } else {
+          top = fmaxf(s[b][j], s[b][2 + j]);
+        }
         CUTE_UNROLL
         for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
         top = fmaxf(top, m[b][j]);
@@ -206,24 +258,27 @@ class DecodeRows {
         CUTE_UNROLL
         for (int e = 0; e < 4; ++e) o[i][b][e] *= shrink[e % 2];
       }
-      p[b][0] = transposed(round_pair<Element>(x[0], x[1]));
-      p[b][1] = transposed(round_pair<Element>(x[2], x[3]));
+      if constexpr (Config::kScaled) {
+        CUTE_UNROLL
+        for (int e = 0; e < 4; ++e) x[e] = x[e] == 0 ? 0 : x[e] * of_keys.v[e / 2];  // a key that nobody sees may have NaN
+      }
+      p[b][0] = transposed(round_pair<Factor>(x[0], x[1]));
+      p[b][1] = transposed(round_pair<Factor>(x[2], x[3]));
     }
   }
   FALCHION_DEVICE void multiply_v_p(const LaneBlocks& v, const std::uint32_t (&p)[kBlocks][2]) {
-    CUTE_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      Block block;
-      load_block_transposed(v.at<Config::kKeys>(0, i * 16), block);
+    Tile::each_of_v(v, [&](int i, const Block& block) {
       CUTE_UNROLL
-      for (int b = 0; b < kBlocks; ++b) multiply_add<Element>(o[i][b], block, p[b][0], p[b][1]);
-    }
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(o[i][b], block, p[b][0], p[b][1]);
+    });
   }
 
   const AttentionArgs& a;
   const Divisors& by;
   const float c;  // one unit of S in the exponent of 2
+  std::conditional_t<Config::kScaled, DecodeScales<Config>, NoDecodeScales> scales;
   std::uint32_t q[kSteps][kBlocks][2];
+  float power[kBlocks][2];  // kScaled: what Q's numbers are multiplied by to be Q's own
   DecodeKeys unmasked;  // those that every row sees
   KeyRows keys;         // kPages: where they lie
   int k_length;         // kPages

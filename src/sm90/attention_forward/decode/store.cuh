@@ -26,6 +26,9 @@ FALCHION_DEVICE void store_part(const AttentionArgs& a, const Divisors& by, cons
   const bool nothing = part.l == 0;  // then o may be 0 times a NaN of V
   RowEnd end{reciprocal(part.l), nothing ? -FALCHION_INF : fmaf(part.m, a.scale, log2(part.l) * kLn2)};
   if (has_sinks(a)) end = end_with_sink(part.m * a.scale * kLog2e, part.l, sink);
+  if constexpr (Config::kScaled) {
+    if (!has_scale_of_key<Config>(a.v_scale)) end.factor *= scale_of_segment(a, a.v_scale, walk);
+  }
   if (four == 0 && a.lse.data != nullptr)
     static_cast<float*>(a.lse.data)[of_q.batch * a.lse.stride[0] + head * a.lse.stride[1] + place * a.lse.stride[2]] =
         end.lse;
