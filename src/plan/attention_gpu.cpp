@@ -228,7 +228,7 @@ bool rows_fit(const Attention& a, const Operands& x) noexcept {
 
 /// new_keys: the kernel reads k_new and v_new by chunks, too.
 bool aligned_to_16(const Attention& a, const Operands& x, bool new_keys) noexcept {
-  const std::int64_t chunk = 16 / size_of(a.dtype);
+  const std::int64_t chunk = 16 / std::min(size_of(a.dtype), size_of(dtype_of_k(a)));
   return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
          rows_aligned(x.o) && (!new_keys || (rows_aligned(x.k_new) && rows_aligned(x.v_new)));
 }

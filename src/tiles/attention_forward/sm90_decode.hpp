@@ -3,6 +3,7 @@
 // not built, and the kernel's config reads it too. docs/design/sm90_decode.md describes the kernel.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,7 +27,7 @@ struct DecodeTile {
   VariantKind kind{};
   int d = 0;
   int rows = 0;    // query rows of a tile, at most: a launch takes 8, 16 or 32 of them, the least that is enough
-  int keys = 0;    // of a stage; each consumer warp has 16 of them
+  int keys = 0;    // of a stage
   int warps = 0;   // consumer warps
   int stages = 0;  // K/V tiles in flight
 
@@ -35,16 +36,22 @@ struct DecodeTile {
   constexpr int bytes() const { return kind == VariantKind::decode_bytes ? 1 : 2; }
   constexpr int threads() const { return 32 * (warps + kProducerWarps); }
 
+  /// Of 8 bits a warp's time is that of instructions that wait for each other, so it has two blocks of sums at a time
+  /// where there are registers for them: of 32 keys, or of 16 rows.
+  constexpr bool has_two() const { return bytes() == 1 && d <= 128; }
+  /// Keys of a stage that a warp has. 16 are the rows of a product.
+  constexpr int keys_of_warp(int rows_of_launch) const { return has_two() && rows_of_launch == 8 ? 32 : 16; }
   /// Warps that share the keys of a stage. All consumer warps are some such groups.
-  constexpr int slices() const { return keys / 16; }
-  constexpr int groups() const { return warps / slices(); }
+  constexpr int slices(int rows_of_launch) const { return keys / keys_of_warp(rows_of_launch); }
+  constexpr int groups(int rows_of_launch) const { return warps / slices(rows_of_launch); }
   /// Groups that have different rows of the same keys. The others have different keys: they take the stages in turn,
   /// and a stage always has the same ones. Else a group would wait for a phase of a barrier that has not begun, take it
   /// for one that is over, and read too early.
   constexpr int row_groups(int rows_of_launch) const {
-    return rows_of_launch / 8 < groups() ? rows_of_launch / 8 : groups();
+    const int least = has_two() && rows_of_launch > 8 ? 16 : 8;  // rows of a warp
+    return std::min(rows_of_launch / least, groups(rows_of_launch));
   }
-  constexpr int turns(int rows_of_launch) const { return groups() / row_groups(rows_of_launch); }
+  constexpr int turns(int rows_of_launch) const { return groups(rows_of_launch) / row_groups(rows_of_launch); }
   /// Query rows of a warp.
   constexpr int rows_a_warp(int rows_of_launch) const { return rows_of_launch / row_groups(rows_of_launch); }
 

@@ -39,7 +39,7 @@ struct CachedTile {
     return {gpu::LaneBlocks::across_first(lane), lines};
   }
 
-  /// K as operand A: calls multiply(i, block) with 16 keys x 16 head dims for each i. Of 8 bits a lane's word is four
+  /// K as operand A: calls multiply(i, piece, block) with 16 keys x 16 head dims for each i and each 16 keys of the warp. Of 8 bits a lane's word is four
   /// neighbours, 4 (lane % 4) and the next ones of 16: they stand for columns 2 (lane % 4), the next one, and both that
   /// lie 8 further. The order of head dims in a sum is free, as long as Q has the same.
   template <class Multiply>
@@ -49,18 +49,24 @@ struct CachedTile {
       for (int i = 0; i < Config::kD / 16; ++i) {
         gpu::Block block;
         gpu::load_block(k.at<Config::kKeys>(0, i * 16), block);
-        multiply(i, block);
+        multiply(i, 0, block);
       }
     } else {
       CUTE_UNROLL
       for (int i = 0; i < Config::kD / 32; ++i) {
-        gpu::Block bytes, block;
-        gpu::load_block(k.at<Config::kKeys>(0, i * 16), bytes);
+        gpu::Block bytes[Config::kPieces];
+        CUTE_UNROLL
+        for (int piece = 0; piece < Config::kPieces; ++piece)
+          gpu::load_block(k.at<Config::kKeys>(0, i * 16) + piece * 16 * kLine, bytes[piece]);
         CUTE_UNROLL
         for (int half = 0; half < 2; ++half) {
-          gpu::widen_neighbours<Cached>(bytes[2 * half], block[0], block[2]);
-          gpu::widen_neighbours<Cached>(bytes[2 * half + 1], block[1], block[3]);
-          multiply(2 * i + half, block);
+          CUTE_UNROLL
+          for (int piece = 0; piece < Config::kPieces; ++piece) {
+            gpu::Block block;
+            gpu::widen_neighbours<Cached>(bytes[piece][2 * half], block[0], block[2]);
+            gpu::widen_neighbours<Cached>(bytes[piece][2 * half + 1], block[1], block[3]);
+            multiply(2 * i + half, piece, block);
+          }
         }
       }
     }
@@ -70,7 +76,7 @@ struct CachedTile {
     return Config::kScaled ? lane % 4 * 4 + half * 2 : lane % 4 * 2 + half * 8;
   }
 
-  /// V^T as operand A: calls multiply(i, block) with 16 head dims x 16 keys for each i. Of 8 bits a lane's word is two
+  /// V^T as operand A: calls multiply(i, piece, block) with 16 head dims x 16 keys for each i and each 16 keys. Of 8 bits a lane's word is two
   /// head dims of two keys: the even ones are rows 0 to 7 of the product, the odd ones rows 8 to 15.
   template <class Multiply>
   static FALCHION_DEVICE void each_of_v(const gpu::LaneBlocks& v, const Multiply& multiply) {
@@ -79,18 +85,24 @@ struct CachedTile {
       for (int i = 0; i < Config::kD / 16; ++i) {
         gpu::Block block;
         gpu::load_block_transposed(v.at<Config::kKeys>(0, i * 16), block);
-        multiply(i, block);
+        multiply(i, 0, block);
       }
     } else {
       CUTE_UNROLL
       for (int i = 0; i < Config::kD / 32; ++i) {
-        gpu::Block bytes, block;
-        gpu::load_block_transposed(v.at<Config::kKeys>(0, i * 16), bytes);
+        gpu::Block bytes[Config::kPieces];
         CUTE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          gpu::widen_alternating<Cached>(bytes[half], block[0], block[1]);
-          gpu::widen_alternating<Cached>(bytes[2 + half], block[2], block[3]);
-          multiply(2 * i + half, block);
+        for (int piece = 0; piece < Config::kPieces; ++piece)
+          gpu::load_block_transposed(v.at<Config::kKeys>(0, i * 16) + piece * 16 * kLine, bytes[piece]);
+        CUTE_UNROLL
+        for (int piece = 0; piece < Config::kPieces; ++piece) {
+          CUTE_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            gpu::Block block;
+            gpu::widen_alternating<Cached>(bytes[piece][half], block[0], block[1]);
+            gpu::widen_alternating<Cached>(bytes[piece][2 + half], block[2], block[3]);
+            multiply(2 * i + half, piece, block);
+          }
         }
       }
     }

@@ -34,8 +34,9 @@ struct DecodeConfig {
   static constexpr int kProducers = kThreads - kConsumers;
   static_assert(kD % 64 == 0 && kRows <= kTile.rows && kConsumers % kProducers == 0);
 
-  static constexpr int kSlices = kTile.slices(), kRowGroups = kTile.row_groups(kRows), kTurns = kTile.turns(kRows);
+  static constexpr int kSlices = kTile.slices(kRows), kRowGroups = kTile.row_groups(kRows), kTurns = kTile.turns(kRows);
   static constexpr int kBlocks = kTile.rows_a_warp(kRows) / 8;  // of 8 query rows of a warp
+  static constexpr int kPieces = kTile.keys_of_warp(kRows) / 16;     // of 16 keys of a warp
   static_assert(kSlices * kRowGroups * kTurns == kWarps && kRowGroups * kBlocks * 8 == kRows);
   static_assert((kTurns & (kTurns - 1)) == 0 && (kStages & (kStages - 1)) == 0 && kStages % kTurns == 0);
 

@@ -8,7 +8,7 @@
 
 #include "base/host_device.hpp"
 #include "gpu/blocks/mma.cuh"
-#include "policy/dtype.hpp"
+#include "policy/cache_bytes.hpp"
 #include "policy/rotary.hpp"
 #include "sm90/attention_forward/decode/walk.cuh"
 
@@ -42,8 +42,8 @@ FALCHION_DEVICE uint4 cached_chunk(const Element* row, int column, const RotaryT
                                    float scale) {
   const auto code = [&](int i) -> std::uint32_t {
     const float x = position >= 0 ? rotated(row, column + i, rotation, position) : static_cast<float>(row[column + i]);
-    if constexpr (std::is_same_v<Cached, std::int8_t>) return static_cast<std::uint8_t>(i8_from_f32(x / scale));
-    return e4m3_from_f32(x / scale);
+    if constexpr (std::is_same_v<Cached, std::int8_t>) return static_cast<std::uint8_t>(cached_i8(x, scale));
+    return cached_e4m3(x, scale);
   };
   const auto word = [&](int i) { return code(i) | code(i + 1) << 8 | code(i + 2) << 16 | code(i + 3) << 24; };
   return {word(0), word(4), word(8), word(12)};

@@ -30,7 +30,10 @@ FALCHION_DEVICE float power_below(float x, float m, float c) { return exp2((x - 
 /// further of S, and the same of head dims of O.
 template <class Config>
 class DecodeRows {
-  static constexpr int kBlocks = Config::kBlocks, kSteps = Config::kD / 16;
+  static constexpr int kBlocks = Config::kBlocks, kPieces = Config::kPieces, kSteps = Config::kD / 16;
+  static constexpr int kOfWarp = 16 * kPieces;  // keys of a tile
+  using Scores = float[kPieces][kBlocks][4];
+  using Scales = DecodeKeyScales[kPieces];
   using Element = typename Config::Element;
   using Factor = typename Config::Factor;
   using Tile = CachedTile<Config>;
@@ -60,28 +63,29 @@ class DecodeRows {
     unmasked = walk.sequence.all_see(by.group.div(walk.row0), by.group.div(walk.row0 + last) + 1);
   }
 
-  /// Looks this lane's key of tile t up, of the warp's 16. Keys past the sequence are masked anyway.
+  /// Looks this lane's key of tile t up, of the warp's. Keys past the sequence are masked anyway.
   FALCHION_DEVICE KeyRows::Look look_up(int t) const {
     if constexpr (!Config::kPages) return {};
-    const int key = t * Config::kKeys + place.slice * 16 + static_cast<int>(threadIdx.x) % 16;
+    const int key = t * Config::kKeys + place.slice * kOfWarp + static_cast<int>(threadIdx.x) % kOfWarp;
     return key < k_length ? keys.look(key) : KeyRows::Look{};
   }
-  /// The products with this warp's 16 keys of tile t, which lies in a stage. found: by look_up(t).
+  /// The products with this warp's keys of tile t, which lies in a stage. found: by look_up(t).
   FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, const typename Config::Shared& shared, int stage, int t,
                                 const KeyRows::Look& found) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, key0 = t * Config::kKeys + place.slice * 16;
-    const std::uint32_t lines = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + place.slice * 16 * Tile::kLine;
-    float s[kBlocks][4];
-    multiply_k_q(Tile::of_k(lane, lines), s);  // S^T = K Q^T
-    DecodeKeyScales of_keys;
+    const int lane = static_cast<int>(threadIdx.x) % 32, line0 = place.slice * kOfWarp, key0 = t * Config::kKeys + line0;
+    const std::uint32_t lines = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + line0 * Tile::kLine;
+    Scales of_keys;
     if constexpr (Config::kScaled) {
-      of_keys = scales.of(shared, stage, place.slice * 16 + lane / 4);
-      scale(of_keys, s);
+      CUTE_UNROLL
+      for (int i = 0; i < kPieces; ++i) of_keys[i] = scales.of(shared, stage, line0 + 16 * i + lane / 4);
     }
-    if (key0 < unmasked.begin || key0 + 16 > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
+    Scores s;
+    multiply_k_q(Tile::of_k(lane, lines), s);  // S^T = K Q^T
+    if constexpr (Config::kScaled) scale(of_keys, s);
+    if (key0 < unmasked.begin || key0 + kOfWarp > unmasked.end) keep_band(walk, key0 + lane / 4, s);  // mask.keep
     if constexpr (Config::kPages) hide_holes(keys.exists(found), s);
-    std::uint32_t p[kBlocks][2];
-    update(s, of_keys, p);                                            // P = e^(scale S - m)
+    std::uint32_t p[kPieces][kBlocks][2];
+    update(s, of_keys, p);                                          // P = e^(scale S - m)
     multiply_v_p(Tile::of_v(lane, lines + Config::kTileBytes), p);  // O^T += V^T P^T
   }
 
@@ -187,89 +191,115 @@ class DecodeRows {
     sync_threads<Config::kConsumers>(kOfSums);
   }
 
-  FALCHION_DEVICE void multiply_k_q(const LaneBlocks& k, float (&s)[kBlocks][4]) const {
+  FALCHION_DEVICE void multiply_k_q(const LaneBlocks& k, Scores& s) const {
     constexpr int kChains = kBlocks == 1 ? 2 : 1;  // products that need not wait for each other
-    Sums sums[kBlocks][kChains] = {};
-    Tile::each_of_k(k, [&](int i, const Block& block) {
+    Sums sums[kPieces][kBlocks][kChains] = {};
+    Tile::each_of_k(k, [&](int i, int piece, const Block& block) {
       CUTE_UNROLL
-      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(sums[b][i % kChains], block, q[i][b][0], q[i][b][1]);
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(sums[piece][b][i % kChains], block, q[i][b][0], q[i][b][1]);
     });
     CUTE_UNROLL
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int i = 0; i < kPieces; ++i) {
       CUTE_UNROLL
-      for (int e = 0; e < 4; ++e) s[b][e] = sums[b][0][e] + (kChains == 2 ? sums[b][kChains - 1][e] : 0.f);
+      for (int b = 0; b < kBlocks; ++b) {
+        CUTE_UNROLL
+        for (int e = 0; e < 4; ++e) s[i][b][e] = sums[i][b][0][e] + (kChains == 2 ? sums[i][b][kChains - 1][e] : 0.f);
+      }
     }
   }
   /// S of Q's own numbers and K's.
-  FALCHION_DEVICE void scale(const DecodeKeyScales& of_keys, float (&s)[kBlocks][4]) const {
+  FALCHION_DEVICE void scale(const Scales& of_keys, Scores& s) const {
     CUTE_UNROLL
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int i = 0; i < kPieces; ++i) {
       CUTE_UNROLL
-      for (int e = 0; e < 4; ++e) s[b][e] = s[b][e] * power[b][e % 2] * of_keys.k[e / 2];
+      for (int b = 0; b < kBlocks; ++b) {
+        CUTE_UNROLL
+        for (int e = 0; e < 4; ++e) s[i][b][e] = s[i][b][e] * power[b][e % 2] * of_keys[i].k[e / 2];
+      }
     }
   }
   /// key: that of this lane's first element.
-  FALCHION_DEVICE void keep_band(const DecodeWalk<Config>& walk, int key, float (&s)[kBlocks][4]) const {
+  FALCHION_DEVICE void keep_band(const DecodeWalk<Config>& walk, int key, Scores& s) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     CUTE_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       CUTE_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int query = by.group.div(walk.row0 + place.row0(b) + lane % 4 * 2 + e % 2);
-        if (!walk.sequence.sees(query, key + e / 2 * 8)) s[b][e] = -FALCHION_INF;
+        CUTE_UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+          if (!walk.sequence.sees(query, key + 16 * i + e / 2 * 8)) s[i][b][e] = -FALCHION_INF;
+        }
       }
     }
   }
   /// S = -inf at keys of pages that are not there.
-  FALCHION_DEVICE static void hide_holes(bool there, float (&s)[kBlocks][4]) {
+  FALCHION_DEVICE static void hide_holes(bool there, Scores& s) {
     const unsigned exist = __ballot_sync(~0u, there) >> static_cast<int>(threadIdx.x) % 32 / 4;
     if (exist == ~0u >> static_cast<int>(threadIdx.x) % 32 / 4) return;
     CUTE_UNROLL
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int i = 0; i < kPieces; ++i) {
       CUTE_UNROLL
-      for (int e = 0; e < 4; ++e) s[b][e] = (exist >> e / 2 * 8 & 1U) != 0 ? s[b][e] : -FALCHION_INF;
+      for (int b = 0; b < kBlocks; ++b) {
+        CUTE_UNROLL
+        for (int e = 0; e < 4; ++e)
+          s[i][b][e] = (exist >> (16 * i + e / 2 * 8) & 1U) != 0 ? s[i][b][e] : -FALCHION_INF;
+      }
     }
   }
   /// P from the scores, and m, l and O for it. P of 8-bit caches is P times the scale of V.
-  FALCHION_DEVICE void update(const float (&s)[kBlocks][4], const DecodeKeyScales& of_keys,
-                              std::uint32_t (&p)[kBlocks][2]) {
+  FALCHION_DEVICE void update(const Scores& s, const Scales& of_keys, std::uint32_t (&p)[kPieces][kBlocks][2]) {
     CUTE_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
-      float x[4], shrink[2];
+      float x[kPieces][4], shrink[2];
       CUTE_UNROLL
       for (int j = 0; j < 2; ++j) {
-        float top;  // ignores a NaN, which reaches l instead
-        if constexpr (Config::kScaled) {
-          top = fmaxf(s[b][j] + of_keys.lift[0], s[b][2 + j] + of_keys.lift[1]);
-        } else {
-          top = fmaxf(s[b][j], s[b][2 + j]);
+        float top = -FALCHION_INF;  // fmaxf ignores a NaN, which reaches l instead
+        CUTE_UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+          if constexpr (Config::kScaled) {
+            top = fmaxf(top, fmaxf(s[i][b][j] + of_keys[i].lift[0], s[i][b][2 + j] + of_keys[i].lift[1]));
+          } else {
+            top = fmaxf(s[i][b][j], s[i][b][2 + j]);
+          }
         }
         CUTE_UNROLL
         for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
         top = fmaxf(top, m[b][j]);
         shrink[j] = power_below(m[b][j], top, c);
         m[b][j] = top;
-        x[j] = power_below(s[b][j], top, c);
-        x[2 + j] = power_below(s[b][2 + j], top, c);
-        l[b][j] = l[b][j] * shrink[j] + x[j] + x[2 + j];
+        l[b][j] *= shrink[j];
+        CUTE_UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+          x[i][j] = power_below(s[i][b][j], top, c);
+          x[i][2 + j] = power_below(s[i][b][2 + j], top, c);
+          l[b][j] = l[b][j] + x[i][j] + x[i][2 + j];
+        }
+      }
+      // Where m stays, which it mostly does, O needs no product.
+      if (!Config::kScaled || __any_sync(~0u, shrink[0] != 1 || shrink[1] != 1)) {
+        CUTE_UNROLL
+        for (int i = 0; i < kSteps; ++i) {
+          CUTE_UNROLL
+          for (int e = 0; e < 4; ++e) o[i][b][e] *= shrink[e % 2];
+        }
       }
       CUTE_UNROLL
-      for (int i = 0; i < kSteps; ++i) {
-        CUTE_UNROLL
-        for (int e = 0; e < 4; ++e) o[i][b][e] *= shrink[e % 2];
+      for (int i = 0; i < kPieces; ++i) {
+        if constexpr (Config::kScaled) {
+          CUTE_UNROLL
+          for (int e = 0; e < 4; ++e)
+            x[i][e] = x[i][e] == 0 ? 0 : x[i][e] * of_keys[i].v[e / 2];  // a key that is not seen may have NaN
+        }
+        p[i][b][0] = transposed(round_pair<Factor>(x[i][0], x[i][1]));
+        p[i][b][1] = transposed(round_pair<Factor>(x[i][2], x[i][3]));
       }
-      if constexpr (Config::kScaled) {
-        CUTE_UNROLL
-        for (int e = 0; e < 4; ++e) x[e] = x[e] == 0 ? 0 : x[e] * of_keys.v[e / 2];  // a key that nobody sees may have NaN
-      }
-      p[b][0] = transposed(round_pair<Factor>(x[0], x[1]));
-      p[b][1] = transposed(round_pair<Factor>(x[2], x[3]));
     }
   }
-  FALCHION_DEVICE void multiply_v_p(const LaneBlocks& v, const std::uint32_t (&p)[kBlocks][2]) {
-    Tile::each_of_v(v, [&](int i, const Block& block) {
+  FALCHION_DEVICE void multiply_v_p(const LaneBlocks& v, const std::uint32_t (&p)[kPieces][kBlocks][2]) {
+    Tile::each_of_v(v, [&](int i, int piece, const Block& block) {
       CUTE_UNROLL
-      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(o[i][b], block, p[b][0], p[b][1]);
+      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(o[i][b], block, p[piece][b][0], p[piece][b][1]);
     });
   }
 
