@@ -45,6 +45,34 @@ TEST(DecodePlan, FewRowsTakeIt) {
   EXPECT_EQ(variant_of(packed, hopper()), "sm90 plain bf16 128") << "nobody knows how many rows";
 }
 
+TEST(DecodePlan, CachesOfEightBitsHaveAKindOfTheirOwn) {
+  Attention a = problem(64, 1, 32768, 32, 8, 128);
+  a.cache = a.used_k = true;
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 decode bf16 128");
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    a.dtype_k = a.dtype_v = dtype;
+    EXPECT_EQ(variant_of(a, hopper()), "sm90 decode_bytes bf16 128");
+    Attention rest = a;
+    rest.dtype = DType::f16;
+    rest.k_scale = rest.v_scale = rest.append = rest.sinks = rest.packed = true;
+    rest.page_size = 16;
+    rest.rotary_dim = 64;
+    rest.d_qk = rest.d_v = 208;
+    rest.s_q = 8;
+    EXPECT_EQ(variant_of(rest, hopper()), "sm90 decode_bytes f16 256");
+    rest.s_q = 9;
+    EXPECT_EQ(story_of(rest, hopper()).find("decode_bytes f16"), std::string::npos) << "36 rows a K/V head";
+  }
+  const std::string story = story_of(a, hopper());
+  EXPECT_NE(story.find("floor       reading the 4.29 GB of K and V"), std::string::npos) << story;
+  EXPECT_NE(story.find("tiles       8 rows x 64 keys, head dims up to 128, 384 threads, 8 stages of K and V"),
+            std::string::npos)
+      << story;
+  a.score.softcap = 30;
+  EXPECT_NE(story_of(a, hopper()).find("sm90 decode_bytes bf16 d128  softcap needs"), std::string::npos)
+      << story_of(a, hopper());
+}
+
 TEST(DecodePlan, WhyNot) {
   const std::string story = story_of(problem(1, 17, 1000, 8, 8, 256), hopper());
   EXPECT_NE(

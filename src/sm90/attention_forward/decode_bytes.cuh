@@ -1,5 +1,5 @@
-// src/sm90/attention_forward/decode_bytes.cuh: the forward variants of kind decode_bytes on Hopper: kind decode over k and v
-// of 8 bits, e4m3 or i8.
+// src/sm90/attention_forward/decode_bytes.cuh: the forward variants of kind decode_bytes on Hopper: kind decode over k
+// and v of 8 bits, e4m3 or i8.
 #pragma once
 
 #include <cutlass/float8.h>

@@ -60,8 +60,9 @@ struct DecodeTile {
   // heard of other CTAs, with m and l; whom the CTA hears; and barriers and counts. 8-bit caches have two scales a key.
   constexpr int pitch() const { return d + 4; }
   constexpr int shared_bytes(int rows_of_launch) const {
-    const int ring = stages * keys * (bytes() == 1 ? d * 2 + 8 : d * 4), sums = warps * rows_a_warp(rows_of_launch) * (pitch() + 2) * 4,
-              heard = 32 * warps * (16 + 8) + 16, rest = 8 * (2 * stages + 1) + 4 * (warps + kProducerWarps) + 8;
+    const int ring = stages * keys * (bytes() == 1 ? d * 2 + 8 : d * 4),
+              sums = warps * rows_a_warp(rows_of_launch) * (pitch() + 2) * 4, heard = 32 * warps * (16 + 8) + 16,
+              rest = 8 * (2 * stages + 1) + 4 * (warps + kProducerWarps) + 8;
     return (ring + sums + heard + rest + 1023) / 1024 * 1024;
   }
 };

@@ -1,5 +1,5 @@
-// src/sm90/attention_forward/decode/cached_tile.cuh: how a tile of K or V lies in a stage, and how it becomes operands of
-// mma.sync. 8-bit numbers become f16, which holds all of them. The letters are those of docs/notation.md.
+// src/sm90/attention_forward/decode/cached_tile.cuh: how a tile of K or V lies in a stage, and how it becomes operands
+// of mma.sync. 8-bit numbers become f16, which holds all of them. The letters are those of docs/notation.md.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace falchion::sm90 {
 
-/// A tile consists of boxes of kKeys lines of 128 bytes, whose 16-byte chunks are swizzled (gpu/blocks/lane_blocks.hpp).
-/// Rows of 64 bytes (d 64 of 8 bits) are lines of 64 bytes, and chunk c of line r lies at c ^ (r / 2 % 4): so 8 lines
-/// lie in 8 different groups of banks, too.
+/// A tile consists of boxes of kKeys lines of 128 bytes, whose 16-byte chunks are swizzled
+/// (gpu/blocks/lane_blocks.hpp). Rows of 64 bytes (d 64 of 8 bits) are lines of 64 bytes, and chunk c of line r lies at
+/// c ^ (r / 2 % 4): so 8 lines lie in 8 different groups of banks, too.
 template <class Config>
 struct CachedTile {
   using Cached = typename Config::Cached;
@@ -39,9 +39,10 @@ struct CachedTile {
     return {gpu::LaneBlocks::across_first(lane), lines};
   }
 
-  /// K as operand A: calls multiply(i, piece, block) with 16 keys x 16 head dims for each i and each 16 keys of the warp. Of 8 bits a lane's word is four
-  /// neighbours, 4 (lane % 4) and the next ones of 16: they stand for columns 2 (lane % 4), the next one, and both that
-  /// lie 8 further. The order of head dims in a sum is free, as long as Q has the same.
+  /// K as operand A: calls multiply(i, piece, block) with 16 keys x 16 head dims for each i and each 16 keys of the
+  /// warp. Of 8 bits a lane's word is four neighbours, 4 (lane % 4) and the next ones of 16: they stand for columns 2
+  /// (lane % 4), the next one, and both that lie 8 further. The order of head dims in a sum is free, as long as Q has
+  /// the same.
   template <class Multiply>
   static FALCHION_DEVICE void each_of_k(const gpu::LaneBlocks& k, const Multiply& multiply) {
     if constexpr (!Config::kScaled) {
@@ -76,8 +77,9 @@ struct CachedTile {
     return Config::kScaled ? lane % 4 * 4 + half * 2 : lane % 4 * 2 + half * 8;
   }
 
-  /// V^T as operand A: calls multiply(i, piece, block) with 16 head dims x 16 keys for each i and each 16 keys. Of 8 bits a lane's word is two
-  /// head dims of two keys: the even ones are rows 0 to 7 of the product, the odd ones rows 8 to 15.
+  /// V^T as operand A: calls multiply(i, piece, block) with 16 head dims x 16 keys for each i and each 16 keys. Of 8
+  /// bits a lane's word is two head dims of two keys: the even ones are rows 0 to 7 of the product, the odd ones rows 8
+  /// to 15.
   template <class Multiply>
   static FALCHION_DEVICE void each_of_v(const gpu::LaneBlocks& v, const Multiply& multiply) {
     if constexpr (!Config::kScaled) {

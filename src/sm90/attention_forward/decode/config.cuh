@@ -17,8 +17,8 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// Element: the type of q and o. Cached: that of k and v. kRows: the query rows of a tile. kPages: keys lie in the pages
-/// of a cache. Keys are the rows of both products, and query rows their columns: S^T = K Q^T and O^T += V^T P^T.
+/// Element: the type of q and o. Cached: that of k and v. kRows: the query rows of a tile. kPages: keys lie in the
+/// pages of a cache. Keys are the rows of both products, and query rows their columns: S^T = K Q^T and O^T += V^T P^T.
 template <class Element_, class Cached_, int kD_, int kRows_, bool kPages_>
 struct DecodeConfig {
   using Element = Element_;
@@ -35,8 +35,8 @@ struct DecodeConfig {
   static_assert(kD % 64 == 0 && kRows <= kTile.rows && kConsumers % kProducers == 0);
 
   static constexpr int kSlices = kTile.slices(kRows), kRowGroups = kTile.row_groups(kRows), kTurns = kTile.turns(kRows);
-  static constexpr int kBlocks = kTile.rows_a_warp(kRows) / 8;  // of 8 query rows of a warp
-  static constexpr int kPieces = kTile.keys_of_warp(kRows) / 16;     // of 16 keys of a warp
+  static constexpr int kBlocks = kTile.rows_a_warp(kRows) / 8;    // of 8 query rows of a warp
+  static constexpr int kPieces = kTile.keys_of_warp(kRows) / 16;  // of 16 keys of a warp
   static_assert(kSlices * kRowGroups * kTurns == kWarps && kRowGroups * kBlocks * 8 == kRows);
   static_assert((kTurns & (kTurns - 1)) == 0 && (kStages & (kStages - 1)) == 0 && kStages % kTurns == 0);
 

@@ -85,7 +85,7 @@ class DecodeProducer {
   static constexpr int kWarps = Config::kProducers / 32;
   static constexpr int kAtOnce = Config::kProducers / kChunks;  // rows that all threads copy at a time
   static constexpr int kPasses = Config::kKeys / kAtOnce;
-  static constexpr int kOfWarp = Config::kKeys / kWarps;        // rows of a tile that a warp copies
+  static constexpr int kOfWarp = Config::kKeys / kWarps;  // rows of a tile that a warp copies
 
   /// Where the chunk of pass i is, if that of the first one is at `to`.
   static FALCHION_DEVICE std::uint32_t place_of_pass(std::uint32_t to, int i) {
@@ -178,7 +178,8 @@ class DecodeProducer {
         chunk = *reinterpret_cast<const uint4*>(x + column);
         if (position >= 0 && column < a.rotation.dim) {
           chunk = {rotated_pair(x, column, a.rotation, position), rotated_pair(x, column + 2, a.rotation, position),
-                   rotated_pair(x, column + 4, a.rotation, position), rotated_pair(x, column + 6, a.rotation, position)};
+                   rotated_pair(x, column + 4, a.rotation, position),
+                   rotated_pair(x, column + 6, a.rotation, position)};
         }
       }
       // Every row tile of the sequence has the keys, but one of them is enough.
@@ -221,8 +222,7 @@ class DecodeProducer {
   FALCHION_DEVICE void load_rows(const DecodeWalk<Config>& walk) {
     const KeyPlace first = keys.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
     const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
-    const Cached *from_k = k.of_head(walk.head_k) + k.offset(first),
-                 *from_v = v.of_head(walk.head_k) + v.offset(first);
+    const Cached *from_k = k.of_head(walk.head_k) + k.offset(first), *from_v = v.of_head(walk.head_k) + v.offset(first);
     load_tiles(
         walk, [](int) {},
         [&](int, int key, std::uint32_t to, bool skips) {
@@ -230,7 +230,9 @@ class DecodeProducer {
           from_k += step_k;
           from_v += step_v;
         },
-        [&](int, int key) { return key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0}; });
+        [&](int, int key) {
+          return key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
+        });
   }
   /// A warp copies kOfWarp rows of each tile. Each lane looks one of them up and tells it to the lanes that copy the
   /// row, and as a warp has twice as many lanes, it looks up those of two tiles, two tiles ahead. Nothing may be
@@ -296,8 +298,8 @@ class DecodeProducer {
   const int thread;
   const DecodeSource<Cached> k, v;
   const bool scaled;  // keys have scales of their own
-  int loaded = 0;  // tiles
-  KeyRows keys;    // of the segment
+  int loaded = 0;     // tiles
+  KeyRows keys;       // of the segment
   DecodeNewKeys fresh;
 };
 

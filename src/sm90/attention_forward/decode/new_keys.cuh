@@ -35,8 +35,8 @@ FALCHION_DEVICE std::uint32_t rotated_pair(const Element* row, int column, const
   return round_pair<Element>(rotated(row, column, rotation, position), rotated(row, column + 1, rotation, position));
 }
 
-/// 16 columns from `column` on, divided by the scale of their slot and rounded to 8 bits. position: where the row stands,
-/// or -1 where it does not turn.
+/// 16 columns from `column` on, divided by the scale of their slot and rounded to 8 bits. position: where the row
+/// stands, or -1 where it does not turn.
 template <class Cached, class Element>
 FALCHION_DEVICE uint4 cached_chunk(const Element* row, int column, const RotaryTable& rotation, int position,
                                    float scale) {

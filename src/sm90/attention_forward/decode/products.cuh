@@ -72,7 +72,8 @@ class DecodeRows {
   /// The products with this warp's keys of tile t, which lies in a stage. found: by look_up(t).
   FALCHION_DEVICE void multiply(const DecodeWalk<Config>& walk, const typename Config::Shared& shared, int stage, int t,
                                 const KeyRows::Look& found) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, line0 = place.slice * kOfWarp, key0 = t * Config::kKeys + line0;
+    const int lane = static_cast<int>(threadIdx.x) % 32, line0 = place.slice * kOfWarp,
+              key0 = t * Config::kKeys + line0;
     const std::uint32_t lines = cute::cast_smem_ptr_to_uint(shared.k_v[stage][0]) + line0 * Tile::kLine;
     Scales of_keys;
     if constexpr (Config::kScaled) {
@@ -196,7 +197,8 @@ class DecodeRows {
     Sums sums[kPieces][kBlocks][kChains] = {};
     Tile::each_of_k(k, [&](int i, int piece, const Block& block) {
       CUTE_UNROLL
-      for (int b = 0; b < kBlocks; ++b) multiply_add<Factor>(sums[piece][b][i % kChains], block, q[i][b][0], q[i][b][1]);
+      for (int b = 0; b < kBlocks; ++b)
+        multiply_add<Factor>(sums[piece][b][i % kChains], block, q[i][b][0], q[i][b][1]);
     });
     CUTE_UNROLL
     for (int i = 0; i < kPieces; ++i) {
@@ -242,8 +244,7 @@ class DecodeRows {
       CUTE_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         CUTE_UNROLL
-        for (int e = 0; e < 4; ++e)
-          s[i][b][e] = (exist >> (16 * i + e / 2 * 8) & 1U) != 0 ? s[i][b][e] : -FALCHION_INF;
+        for (int e = 0; e < 4; ++e) s[i][b][e] = (exist >> (16 * i + e / 2 * 8) & 1U) != 0 ? s[i][b][e] : -FALCHION_INF;
       }
     }
   }
@@ -309,9 +310,9 @@ class DecodeRows {
   std::conditional_t<Config::kScaled, DecodeScales<Config>, NoDecodeScales> scales;
   std::uint32_t q[kSteps][kBlocks][2];
   float power[kBlocks][2];  // kScaled: what Q's numbers are multiplied by to be Q's own
-  DecodeKeys unmasked;  // those that every row sees
-  KeyRows keys;         // kPages: where they lie
-  int k_length;         // kPages
+  DecodeKeys unmasked;      // those that every row sees
+  KeyRows keys;             // kPages: where they lie
+  int k_length;             // kPages
 };
 
 }  // namespace falchion::sm90

@@ -1,6 +1,6 @@
-// src/sm90/attention_forward/decode/scales.cuh: the scales of 8-bit caches. K's multiplies the score, V's multiplies P. One
-// scale for all keys of a head is read once for each segment, and V's multiplies O at the end. Scales of single keys
-// come into the stage with the keys.
+// src/sm90/attention_forward/decode/scales.cuh: the scales of 8-bit caches. K's multiplies the score, V's multiplies P.
+// One scale for all keys of a head is read once for each segment, and V's multiplies O at the end. Scales of single
+// keys come into the stage with the keys.
 #pragma once
 
 #include <cstdint>
@@ -61,9 +61,9 @@ class DecodeScales {
   }
 
  private:
-  // P v is rounded to f16, so m is the largest score + lift: then P v is at most 1 whatever the scales are, and P itself
-  // may be as large as 1 / v. These bounds keep its sum finite.
-  static constexpr float kLeast = 0x1p-90f, kMost = 0x1p90f;
+  // P v is rounded to f16, so m is the largest score + lift: then P v is at most 1 whatever the scales are, and P
+  // itself may be as large as 1 / v. These bounds keep its sum finite.
+  static constexpr float kLeast = 0x1p-100f, kMost = 0x1p100f;
   bool k_has_keys, v_has_keys;
   float unit;  // of S, for one in the exponent of 2
   float of_k;

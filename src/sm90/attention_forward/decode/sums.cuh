@@ -64,8 +64,7 @@ FALCHION_DEVICE void leave_sums(DecodeRows<Config>& x, int rows, typename Config
     CUTE_UNROLL
     for (int i = 0; i < Config::kD / 16; ++i) {
       CUTE_UNROLL
-      for (int e = 0; e < 4; ++e)
-        sums[row + e % 2][i * 16 + CachedTile<Config>::column_of_o(lane, e)] = x.o[i][b][e];
+      for (int e = 0; e < 4; ++e) sums[row + e % 2][i * 16 + CachedTile<Config>::column_of_o(lane, e)] = x.o[i][b][e];
     }
   }
   sync_threads<Config::kConsumers>(kOfSums);
