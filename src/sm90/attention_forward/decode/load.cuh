@@ -69,7 +69,8 @@ class DecodeProducer {
         thread(static_cast<int>(threadIdx.x) % Config::kProducers),
         k(a.k, a.d_qk, thread % kChunks),
         v(a.v, a.d_v, thread % kChunks),
-        scaled(Config::kScaled && (has_scale_of_key<Config>(a.k_scale) || has_scale_of_key<Config>(a.v_scale))) {}
+        k_scaled(Config::kScaled && has_scale_of_key<Config>(a.k_scale)),
+        v_scaled(Config::kScaled && has_scale_of_key<Config>(a.v_scale)) {}
 
   FALCHION_DEVICE void run(DecodeWalk<Config> walk) {
     for (;; walk.go_back()) {
@@ -94,10 +95,8 @@ class DecodeProducer {
   /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to, skips): copies this thread's chunk
   /// of row `key` of K, the i-th of the tile, to `to`, and that of V a tile further. skips: unless the key is new. Only
   /// the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
-  /// place_of(i, key): where key `key` is, of those that the warp copies the i-th.
-  template <class Begin, class Copy, class PlaceOf>
-  FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy,
-                                  const PlaceOf& place_of) {
+  template <class Begin, class Copy>
+  FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
     const int line0 = thread / kChunks, end = walk.end_tile();
     const std::uint32_t place = Tile::place(line0, thread % kChunks);
     for (int t = walk.begin_tile(); t < end; ++t, ++loaded) {
@@ -110,7 +109,7 @@ class DecodeProducer {
         for (int i = 0; i < kPasses; ++i) copy(i, t * Config::kKeys + line0 + i * kAtOnce, place_of_pass(to, i), skips);
       };
       if constexpr (Config::kScaled) {
-        if (scaled) copy_scales(walk, t, stage, place_of);
+        if (k_scaled || v_scaled) copy_scales(stage, (t - walk.begin_tile()) % 2);
       }
       if (fresh.has((t + 1) * Config::kKeys - 1)) {
         copy_tile(std::true_type());
@@ -134,18 +133,22 @@ class DecodeProducer {
     constexpr int kPass = kAtOnce / kWarps;  // rows of a pass
     return i / kPass * kAtOnce + thread / 32 * kPass + i % kPass;
   }
-  /// Copies the scales of the keys that this warp copies: half of the lanes K's, the others V's. That of a key that is
-  /// not there becomes 0.
-  template <class PlaceOf>
-  FALCHION_DEVICE void copy_scales(const DecodeWalk<Config>& walk, int t, int stage, const PlaceOf& place_of) const {
-    static_assert(2 * kOfWarp <= 32);
-    const int lane = thread % 32, of_v = lane / kOfWarp % 2, line = line_of(lane % kOfWarp);
-    const KeyPlace place = place_of(lane % kOfWarp, t * Config::kKeys + line);
-    const View& scale = of_v != 0 ? a.v_scale : a.k_scale;
-    float* const to = &shared.scales.of[stage][of_v][line];
-    if (lane >= 2 * kOfWarp || !has_scale_of_key<Config>(scale)) return;
-    copy_word_async(scale_at(scale, place.exists() ? place : KeyPlace{0, 0}, walk.head_k),
-                    cute::cast_smem_ptr_to_uint(to), place.exists() ? 4 : 0);
+  /// Where the scales of this lane's key are. Of two tiles, whose keys of this warp the lanes share, each has one. That
+  /// of a key that is not there becomes 0.
+  FALCHION_DEVICE void find_scales(const KeyPlace& place, int head) {
+    has_scale = place.exists();
+    const KeyPlace there = has_scale ? place : KeyPlace{0, 0};
+    if (k_scaled) scale_k = scale_at(a.k_scale, there, head);
+    if (v_scaled) scale_v = scale_at(a.v_scale, there, head);
+  }
+  /// Copies those of tile `half` of the two.
+  FALCHION_DEVICE void copy_scales(int stage, int half) const {
+    const int lane = thread % 32;
+    if (lane / kOfWarp != half) return;
+    const int line = line_of(lane % kOfWarp);
+    const std::uint32_t to = cute::cast_smem_ptr_to_uint(&shared.scales.of[stage][0][line]);
+    if (k_scaled) copy_word_async(scale_k, to, has_scale ? 4 : 0);
+    if (v_scaled) copy_word_async(scale_v, to + Config::kKeys * 4, has_scale ? 4 : 0);
   }
   /// Writes this thread's chunks of the new keys of tile t to the stage, and to the cache. Past the sequence they are
   /// 0.
@@ -223,15 +226,21 @@ class DecodeProducer {
     const KeyPlace first = keys.at(walk.begin_tile() * Config::kKeys + thread / kChunks);
     const std::int64_t step_k = kAtOnce * a.k.stride[1], step_v = kAtOnce * a.v.stride[1];
     const Cached *from_k = k.of_head(walk.head_k) + k.offset(first), *from_v = v.of_head(walk.head_k) + v.offset(first);
+    const int begin = walk.begin_tile(), lane = thread % 32;
+    const int line = lane / kOfWarp * Config::kKeys + line_of(lane % kOfWarp);
     load_tiles(
-        walk, [](int) {},
+        walk,
+        [&](int t) {
+          if constexpr (Config::kScaled) {
+            const int key = t * Config::kKeys + line;
+            if ((k_scaled || v_scaled) && (t - begin) % 2 == 0)
+              find_scales(key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0}, walk.head_k);
+          }
+        },
         [&](int, int key, std::uint32_t to, bool skips) {
           take(key, key < walk.sequence.k_length, from_k, from_v, to, skips);
           from_k += step_k;
           from_v += step_v;
-        },
-        [&](int, int key) {
-          return key < walk.sequence.k_length ? keys.at(key) : KeyPlace{-1, 0};
         });
   }
   /// A warp copies kOfWarp rows of each tile. Each lane looks one of them up and tells it to the lanes that copy the
@@ -250,7 +259,6 @@ class DecodeProducer {
       return lane < 2 * kOfWarp && key < walk.sequence.k_length ? keys.look(key) : KeyRows::Look{-1, 0};
     };
     KeyRows::Look next = look_up(begin);
-    KeyPlace place{-1, 0};
     std::int64_t in_k = 0, in_v = 0;
     bool exists = false;
     int first_lane = 0;  // of the tile's rows
@@ -259,10 +267,11 @@ class DecodeProducer {
         [&](int t) {
           first_lane = (t - begin) % 2 * kOfWarp;
           if (first_lane != 0) return;
-          place = keys.found(next);
+          const KeyPlace place = keys.found(next);
           exists = place.exists();
           in_k = k.offset(place);
           in_v = v.offset(place);
+          if constexpr (Config::kScaled) find_scales(place, walk.head_k);
           next = look_up(t + 2);
         },
         [&](int i, int key, std::uint32_t to, bool skips) {
@@ -270,9 +279,6 @@ class DecodeProducer {
           const std::int64_t row_k = __shfl_sync(~0u, in_k, from), row_v = __shfl_sync(~0u, in_v, from);
           const bool copies = __shfl_sync(~0u, exists, from);
           take(key, copies, of_k + (copies ? row_k : 0), of_v + (copies ? row_v : 0), to, skips);
-        },
-        [&](int i, int) {
-          return KeyPlace{__shfl_sync(~0u, place.batch, first_lane + i), __shfl_sync(~0u, place.row, first_lane + i)};
         });
   }
 
@@ -297,9 +303,11 @@ class DecodeProducer {
   typename Config::Shared& shared;
   const int thread;
   const DecodeSource<Cached> k, v;
-  const bool scaled;  // keys have scales of their own
-  int loaded = 0;     // tiles
-  KeyRows keys;       // of the segment
+  const bool k_scaled, v_scaled;  // keys have scales of their own
+  int loaded = 0;                 // tiles
+  KeyRows keys;                   // of the segment
+  const float *scale_k = nullptr, *scale_v = nullptr;
+  bool has_scale = false;
   DecodeNewKeys fresh;
 };
 
