@@ -60,6 +60,11 @@ TEST(DecodePlan, CachesOfEightBitsHaveAKindOfTheirOwn) {
     rest.d_qk = rest.d_v = 208;
     rest.s_q = 8;
     EXPECT_EQ(variant_of(rest, hopper()), "sm90 decode_bytes f16 256");
+    rest.s_k = 100;
+    EXPECT_EQ(variant_of(rest, hopper()), "sm90 decode_bytes f16 256") << "no other kind takes 32 rows";
+    Attention wide = a;
+    wide.s_q = 8;
+    EXPECT_EQ(variant_of(wide, hopper()), "sm90 decode_bytes bf16 128") << "nor does tile brief";
     rest.s_q = 9;
     EXPECT_EQ(story_of(rest, hopper()).find("decode_bytes f16"), std::string::npos) << "36 rows a K/V head";
   }

@@ -63,11 +63,12 @@ std::string why_not_decode(const Variant& listed, const Attention& a, std::int64
   if (std::string why = why_not_append(a); !why.empty()) return why;
   const int most = sm90::decode_tile(listed.kind, listed.d).rows;
   if (rows > most) return text("it is for at most ", most, " rows for each K/V head, but here are ", rows);
-  if (rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys) {
+  const bool others = listed.kind == VariantKind::decode;  // no other kind of Hopper takes 8-bit caches
+  if (others && rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys) {
     return text("with more than ", tiles::kFewRows, " rows for each K/V head it is for at least ", tiles::kDecodeKeys,
                 " keys, but here are ", a.s_k);
   }
-  if (is_for_brief(a, rows))
+  if (others && is_for_brief(a, rows))
     return text("with more than ", tiles::kFewRows, " rows for each K/V head tile brief is faster, and here are ",
                 rows);
   if (const std::int64_t s = std::max(a.s_q, a.s_k); s > sm90::kDecodeMostLength)
