@@ -213,8 +213,9 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out);
 int has_float_type(const array* a);
+int is_8bit(int32_t dtype);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
-/* k and v: as view_bshd, but a cache always has four axes. */
+/* k and v: as view_bshd, but a cache always has four axes, and may have 8 bits. */
 int view_keys(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 

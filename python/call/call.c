@@ -101,7 +101,7 @@ static int is_empty(const array* a) {
  */
 static int type_of_shape(const call* call) {
   const int dtype = call->story->dtype;
-  return call->count >= 2 && (dtype == FAL_I8 || dtype == FAL_E4M3) ? FAL_F32 : dtype;
+  return call->count >= 2 && is_8bit(dtype) ? FAL_F32 : dtype;
 }
 
 array* take_shape(call* call, const char* name, PyObject* shape, int dtype) {
@@ -151,6 +151,8 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
   return a;
 }
 
+int is_8bit(int32_t dtype) { return dtype == FAL_I8 || dtype == FAL_E4M3; }
+
 int has_float_type(const array* a) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
   raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, dtype_name(a));
@@ -171,7 +173,6 @@ static int view_rows(const call* call, const array* from, int packed, fal_tensor
     raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank, axes);
     return 0;
   }
-  if (!has_float_type(from)) return 0;
   memset(out, 0, sizeof *out);
   out->data = from->data;
   out->dtype = from->dtype;
@@ -183,10 +184,14 @@ static int view_rows(const call* call, const array* from, int packed, fal_tensor
   return 1;
 }
 
-int view_bshd(const call* call, const array* from, fal_tensor* out) { return view_rows(call, from, call->packed, out); }
+int view_bshd(const call* call, const array* from, fal_tensor* out) {
+  return view_rows(call, from, call->packed, out) && has_float_type(from);
+}
 
 int view_keys(const call* call, const array* from, fal_tensor* out) {
-  return view_rows(call, from, call->packed && !call->problem.attention.cache, out);
+  const int is_cache = call->problem.attention.cache;
+  return view_rows(call, from, call->packed && !is_cache, out) &&
+         ((is_cache && is_8bit(from->dtype)) || has_float_type(from));
 }
 
 int view_lse(const call* call, const array* from, fal_tensor* out) {

@@ -34,6 +34,8 @@ int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
       !take_keys(call, "v", v, &operands->v))
     return 0;
   problem->dtype = operands->q.dtype;
+  if (is_8bit(operands->k.dtype)) problem->dtype_k = operands->k.dtype;
+  if (is_8bit(operands->v.dtype)) problem->dtype_v = operands->v.dtype;
   problem->h_q = operands->q.shape[2];
   problem->h_k = operands->k.shape[2];
   problem->d_qk = operands->q.shape[3];

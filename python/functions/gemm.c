@@ -35,8 +35,6 @@ typedef struct matrices {
   int64_t batch, rows, columns;
 } matrices;
 
-static int is_8bit(int dtype) { return dtype == FAL_I8 || dtype == FAL_E4M3; }
-
 /* Is it a type that a and b may have, or else one of c, residual and out? Which of these it must be the engine says. */
 static int has_gemm_type(const array* a, int is_factor) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;

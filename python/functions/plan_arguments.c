@@ -239,6 +239,8 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
     raise_text(FAL_INVALID, NULL, "a plan made from shapes needs dtype: float32, float16 or bfloat16");
     return 0;
   }
+  if (is_8bit(shape_k.dtype)) x->dtype_k = shape_k.dtype;
+  if (is_8bit(shape_v.dtype)) x->dtype_v = shape_v.dtype;
   x->b = shape_q.shape[0];
   x->s_q = shape_q.shape[1];
   x->s_k = shape_k.shape[1];

@@ -263,6 +263,8 @@ static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject*
   for (int i = 0; i < FORWARDS_OF_RUN; ++i) forwards[forwards_of_run[i]] = values[FIRST_FORWARD + i];
   problem->cache = plan->made_from.problem.cache;
   problem->append = plan->made_from.problem.append;
+  problem->k_scale = plan->made_from.problem.k_scale;
+  problem->v_scale = plan->made_from.problem.v_scale;
   if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[Q], values[K], values[V]) ||
       !take_run(call, plan, values + FORWARD_RUN, options, forwards))
     return NULL;

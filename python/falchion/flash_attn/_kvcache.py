@@ -16,6 +16,7 @@ from falchion.torch._options import as_int32, known_whole, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import band, places, sides_of, truth
+from ._descale import BYTES, check_descale, key_scales
 from ._pages import check_pages, place_in_pages
 from ._tables import rotary_table
 from .rotary import check_tables, rotate
@@ -38,7 +39,9 @@ class Cache:
         cu_seqlens_q: Tensor | None = None,
         cu_seqlens_new: Tensor | None = None,
         max_seqlen_q: int | None = None,
+        descales: dict[str, Tensor | None] | None = None,
     ) -> None:
+        """descales: k_descale and v_descale, where caches may have 8 bits."""
         self.caches, self.device, self.bounds = caches, q.device, Bounds(q.device)
         self.starts_q, self.starts_new, self.max_q = cu_seqlens_q, cu_seqlens_new, max_seqlen_q
         self.b = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.numel() - 1
@@ -48,7 +51,10 @@ class Cache:
         for name, starts in ("q", cu_seqlens_q), ("k_new", cu_seqlens_new):
             if starts is not None:
                 whole_numbers(f"cu_seqlens_{name}", starts, (starts.numel(),), q.device)
-        _check_caches(q, *caches, 4 if cu_seqlens_q is None else 3)
+        _check_caches(q, *caches, 4 if cu_seqlens_q is None else 3, descales is not None)
+        self.descales = descales or {}
+        for name, descale in self.descales.items():
+            check_descale(name, descale, caches[0], self.b)
         self.size = caches[0].shape[1]
         self.table_name, pages = table
         rows = caches[0].shape[0] if pages is None else len(pages) if pages.dim() > 0 else 0
@@ -236,6 +242,8 @@ class Cache:
                 if self._has_key_of_each(q, k):
                     options = {**options, "k_new": last_contiguous(k), "v_new": last_contiguous(v)}
                 else:
+                    if self.caches[0].dtype == BYTES:
+                        raise Unsupported(f"k has not one key for each query, and the caches are of {BYTES}")
                     self._append(k, v)
             return self._run(last_contiguous(q), options)
 
@@ -271,6 +279,10 @@ class Cache:
         if self.table is not None and self.device.type == "cpu":
             # The engine refuses such a number on the host, in a page of no key too.
             table = self.table.masked_fill(self.table >= self.caches[0].shape[0], -1)
+        for name, descale in self.descales.items():
+            if descale is not None:
+                scale = key_scales(descale, table, self.lengths, self.caches[0])
+                options = {**options, name.replace("descale", "scale"): scale}
         lengths, leftpad = as_int32(self.lengths), as_int32(self.leftpad)
         where = {"used_k": lengths, "first_k": leftpad, "page_table": as_int32(table)}
         return ft.decode(q, keys, values, **{"causal": False, **where, **options})
@@ -290,7 +302,9 @@ def _write(cache: Tensor, new: Tensor, where: Tensor, row: Tensor, inside: Tenso
     cache[at] = torch.where(inside.any(), new[source], cache[at])
 
 
-def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, axes: int) -> None:
+def _check_caches(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, axes: int, may_be_bytes: bool
+) -> None:
     if q.dim() != axes:
         raise Invalid(f"q has {q.dim()} axes; here it has {axes}")
     if k_cache.dim() != 4 or v_cache.dim() != 4 or k_cache.shape[:3] != v_cache.shape[:3]:
@@ -298,7 +312,8 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, axes: int) -> Non
         raise Invalid(
             f"k_cache and v_cache have the shapes {shapes}; the first three of four axes are equal"
         )
-    if not q.dtype == k_cache.dtype == v_cache.dtype:
+    allowed = {q.dtype, BYTES} if may_be_bytes else {q.dtype}
+    if k_cache.dtype not in allowed or k_cache.dtype != v_cache.dtype:
         types = f"{q.dtype}, {k_cache.dtype} and {v_cache.dtype}"
         raise Invalid(f"q, k_cache and v_cache are of {types}; they must be of one type")
 
@@ -322,5 +337,5 @@ def _check_new(
         shape = (*((b,) if starts is None else ()), rows, *cache.shape[2:])
         if tuple(new.shape) != shape:
             raise Invalid(f"{name} has the shape {tuple(new.shape)}; it must be {shape}")
-        if new.dtype != cache.dtype:
+        if new.dtype != cache.dtype and cache.dtype != BYTES:  # there the engine says what it must be
             raise Invalid(f"{name} is of {new.dtype}, and the caches are of {cache.dtype}")

@@ -2,7 +2,8 @@
 
 num_splits, pack_gqa and sm_margin say how FlashAttention-3 schedules its work; the engine decides
 that itself, so they make no difference here. deterministic makes none either: gradients always have
-the same bits. qv, the descales of fp8 and attention_chunk are refused. s_aux, the attention sinks (h) or (b, h)
+the same bits. qv, q_descale and attention_chunk are refused, and the descales of K and V but for a cache of
+float8_e4m3fn under another q. s_aux, the attention sinks (h) or (b, h)
 of its forms in vLLM and in transformers' kernels, goes by its name."""
 
 from __future__ import annotations
@@ -178,13 +179,15 @@ def flash_attn_with_kvcache(
     s_aux: Tensor | None = None,
 ) -> Any:
     """As FlashAttention-2's, whose block_table is page_table here. q may be packed by cu_seqlens_q,
-    and k and v by cu_seqlens_k_new."""
-    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    and k and v by cu_seqlens_k_new. Caches may be of float8_e4m3fn under q, k and v of another type:
+    numbers of k_cache stand for k_cache * k_descale, (b, h_k) in float32."""
+    _refuse(qv=qv, q_descale=q_descale)
     _refuse_chunk(attention_chunk)
     q, softmax_scale = exact_scale(q, softmax_scale)
     starts = cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
     caches = k_cache, v_cache
-    cache = Cache(q, caches, ("page_table", page_table), cache_batch_idx, *starts)
+    descales = {"k_descale": k_descale, "v_descale": v_descale}
+    cache = Cache(q, caches, ("page_table", page_table), cache_batch_idx, *starts, descales)
     rotary = rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens
     options = {
         "scale": softmax_scale,

@@ -72,7 +72,9 @@ def decode(
     cu_seqlens_q. The last query of a sequence sees its last key.
 
     k and v are the cache: (b, capacity, h_k, d), or with page_table, (b, columns) int32, pages (pages,
-    size, h_k, d) in any order of strides. used_k (b) says how many keys each sequence has, those of this
+    size, h_k, d) in any order of strides. Both may be of float8_e4m3fn, or of int8, with k_scale and
+    v_scale: float32 (h_k), (capacity, h_k) or (b, capacity, h_k), with pages (pages, size, h_k), where an
+    axis of 1 is shared; numbers of k stand for k * k_scale. used_k (b) says how many keys each sequence has, those of this
     step included. With k_new and v_new, as many rows as q has, the last keys are written into the cache
     by the same run. falchion.attention says what the others are.
 
@@ -171,7 +173,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tenso
 def _fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     options = Options(*rest[_COUNT - 3 : -2])
     if q.device.type == "meta":
-        check_kinds(q, k, v)
+        check_kinds(q, k, v, may_be_bytes=True)
     return empty_outputs(q, v, None, rest[_OPTIONAL.index("cu_seqlens_q")], options.layout)
 
 

@@ -199,12 +199,14 @@ def backward(
     return returned(found, bias, wanted)
 
 
-def check_kinds(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuses on the device meta, where no engine looks, other devices and types."""
+def check_kinds(q: Tensor, k: Tensor, v: Tensor, may_be_bytes: bool = False) -> None:
+    """Refuses on the device meta, where no engine looks, other devices and types. may_be_bytes: k
+    and v are a cache, which may have 8 bits."""
+    bytes_of_caches = may_be_bytes and k.dtype is v.dtype and k.dtype in (torch.int8, torch.float8_e4m3fn)
     for name, x in (("k", k), ("v", v)):
         if x.device != q.device:
             raise Invalid(f"{name} lies on {x.device}, but q on {q.device}")
-        if x.dtype is not q.dtype:
+        if x.dtype is not q.dtype and not bytes_of_caches:
             raise Invalid(f"{name} has the type {x.dtype}, but q {q.dtype}")
     if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise Invalid(f"q has the type {q.dtype}: it must be float32, float16 or bfloat16")
