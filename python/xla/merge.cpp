@@ -29,7 +29,7 @@ xla::ffi::Error call<Merge>(std::int32_t, const Platform& platform, const xla::f
   std::array<fal_tensor, kMostParts> o_parts{}, lse_parts{};
   fal_tensor o{}, lse{};
   const std::size_t parts = inputs.size() / 2;
-  if (parts > kMostParts) return invalid("merge takes at most 32 parts");
+  if (parts > kMostParts) return invalid("merge of " + std::to_string(parts) + " parts: it takes at most 32");
   std::string why = take_state(results, 0, heads_first, &o, &lse);
   for (std::size_t i = 0; i < parts && why.empty(); ++i)
     why = take_state(inputs, 2 * i, heads_first, &o_parts[i], &lse_parts[i]);
