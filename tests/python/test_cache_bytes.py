@@ -155,8 +155,8 @@ def test_descales_of_flash_attn(paged: bool, shared: bool, device: str) -> None:
         of = [x[0, 0].expand(B, KV) for x in of]
     rows = [in_rows(x.view(torch.uint8), table).view(dtype) for x in pages]
     numbers = [meant(x, scale[:, None]) for x, scale in zip(rows, of)]
-    table[0, 3:] = table[2, 3]  # of no key that it has, so its number is not that page's
     table[1, 1:] = -1
+    table[1, 1] = table[0, 0]  # of no key that it has, so its number is not that page's
     options = {"causal": True, "cache_seqlens": used}
     more = {"page_table": table} if paged else {}
     descales = dict(zip(("k_descale", "v_descale"), of))
