@@ -59,6 +59,26 @@ TEST(ChunkPlan, WhatAChunkHas) {
   EXPECT_EQ(variant_of(a, hopper()), "sm80 pages_general f32 128");
 }
 
+/// 16 tiles of rows for 132 SMs. Packed rows are cut by the hint s_q; without one nobody knows how many there are.
+TEST(ChunkPlan, FewRowsCutTheirKeys) {
+  Attention a = chunk(16);
+  a.s_q = 64;
+  a.s_k = 131072;
+  const PlanData alone = decided(a, hopper());
+  EXPECT_EQ(alone.attention().splits, 8);
+  a.packed = true;
+  const PlanData packed = decided(a, hopper());
+  EXPECT_EQ(packed.attention().splits, 8);
+  EXPECT_EQ(packed.workspace, alone.workspace);
+  a.s_q = 0;
+  EXPECT_EQ(decided(a, hopper()).attention().splits, 1);
+  a.s_q = 64;
+  a.page_size = 0;
+  EXPECT_EQ(decided(a, hopper()).attention().splits, 1) << "kind plain does not cut packed rows";
+  a.page_size = 4;
+  EXPECT_EQ(decided(a, hopper()).attention().splits, 1) << "nor do kernels for every GPU";
+}
+
 TEST(ChunkPlan, InRowsItIsPlain) {
   Attention a = chunk(0);
   EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 128");

@@ -67,8 +67,7 @@ Status check_lengths(const PlanData& plan, const Operands& x) {
 
 int launch(const PlanData& plan, const Choice& taken, const Layout& layout, const Operands& x, void* workspace,
            Stream stream) {
-  const int rows = taken.variant->facts_as<gpu::AttentionFacts>().rows;
-  gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, rows, layout.met.has(Condition::aligned));
+  gpu::AttentionArgs args = to_gpu_args(plan, x, workspace, *taken.variant, layout.met.has(Condition::aligned));
   const gpu::AttentionKernel& kernel = *taken.variant->kernel_as<gpu::AttentionKernel>();
   const Attention& a = plan.attention().problem;
   if (kernel.append != nullptr && (a.append || a.rotary_dim > 0)) {

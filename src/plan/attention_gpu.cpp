@@ -131,10 +131,14 @@ int choose_group(Backend backend, const Attention& a, int rows) {
   return 10 * ceil_div(a.s_q * g, rows) <= 9 * g * ceil_div(a.s_q, rows) ? static_cast<int>(g) : 1;
 }
 
+/// Whether the kernel cuts the keys of packed rows into parts, too.
+bool cuts_packed(const Variant& listed) { return is_for_pages(listed) && listed.backend == Backend::sm90; }
+
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
-/// once; packed rows are known too late for partial results in the workspace.
-int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int64_t items, std::int64_t slots) {
-  if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
+/// once. The workspace has room for as many packed rows as the hint s_q says; where a run has more, it does not cut.
+int choose_splits(const Attention& a, const Variant& variant, std::int64_t items, std::int64_t slots) {
+  if ((a.packed && !cuts_packed(variant)) || a.row_max || a.probabilities || items == 0) return 1;
+  const auto& facts = variant.facts_as<gpu::AttentionFacts>();
   if (a.split_keys > 0) return static_cast<int>(std::max<std::int64_t>(ceil_div(a.s_k, a.split_keys), 1));
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
@@ -183,7 +187,9 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   attention.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, attention.group, facts.rows);
   const std::int64_t items = attention.tiles * heads * (a.packed ? 1 : a.b);
   const std::int64_t slots = std::int64_t{device.sms} * plan->gpu.ctas;
-  attention.splits = choose_splits(a, facts, items, slots);
+  const std::int64_t likely =
+      a.b * ceil_div(a.s_q * attention.group, facts.rows) * heads;  // items is a bound, if packed
+  attention.splits = choose_splits(a, *plan->variant, std::min(items, likely), slots);
   plan->items = items;
   attention.rows = facts.rows;
   attention.keys = facts.keys;

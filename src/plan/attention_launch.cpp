@@ -88,7 +88,7 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
   return args;
 }
 
-gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, int rows,
+gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, const Variant& taken,
                                bool aligned) noexcept {
   const AttentionPlan& attention = plan.attention();
   const Attention& problem = attention.problem;
@@ -97,10 +97,13 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   if (problem.packed && !problem.cache) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = attention.group;
   args.walkers = attention.walkers;
-  args.splits = attention.splits;
+  // Only the plan's own variant cuts the keys of packed rows, as far as the workspace has room for their partial
+  // results.
+  const bool fits = !problem.packed || (&taken == plan.variant && args.total_q <= problem.b * problem.s_q);
+  args.splits = fits ? attention.splits : 1;
   args.aligned = aligned;
   args.early = attention.early;
-  args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
+  args.tiles = gpu_row_tiles(problem, args.total_q, args.group, taken.facts_as<gpu::AttentionFacts>().rows);
   auto* base = static_cast<std::byte*>(workspace);
   args.rotated = base + attention.rotated;
   if (attention.counted) {
@@ -113,7 +116,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
     args.partial_o = reinterpret_cast<float*>(base);
   }
   args.halves = base + attention.halves;
-  if (attention.splits > 1) {
+  if (args.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);
   }

@@ -40,8 +40,8 @@ void set_call(const Attention& a, Pass pass, const Operands* x, Call* call) noex
 /// workspace null: no place for anything yet. Allocates nothing.
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept;
 
-/// The same for a GPU kernel, whose tiles have `rows` rows.
-gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, int rows,
+/// The same for a GPU kernel, that of a choice of the plan.
+gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, const Variant& taken,
                                bool aligned) noexcept;
 
 /// The bytes of q after rotary embedding, by the hint s_q where it is packed; 0 without.

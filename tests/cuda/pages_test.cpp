@@ -146,5 +146,28 @@ TEST_F(CachePagesOnHopper, UnderPackedQueries) {
   }
 }
 
+/// Packed rows whose keys are cut into parts, with sinks of each sequence and rows of no sequence; and more rows than
+/// the plan has counted on, which are not cut.
+TEST_F(CachePagesOnHopper, UnderPackedQueriesInParts) {
+  for (const std::int64_t d : {64, 128}) {
+    for (const std::int64_t hint : {64, 20}) {
+      SCOPED_TRACE(text("d ", d, ", s_q ", hint));
+      Instance in_rows = make_instance(
+          Case{"parts", 3, 64, 6000, 8, 2, d, d}.causal().sinks_by_batch().used_q({64, 7, 50}).used_k({6000, 3001, 40}),
+          DType::bf16, 5);
+      Instance x = with_packed_queries(in_pages(in_rows, {16, 3}));
+      const Reference reference(x);
+      x.problem.s_q = hint;
+      {
+        OnDevice device(kHopper, &x);
+        ASSERT_OK(device.status());
+        EXPECT_GT(data_of(device.plan())->attention().splits, 1);
+      }
+      bits_of(&x, VariantKind::pages);
+      EXPECT_TRUE(matches(x, reference));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace falchion::testing

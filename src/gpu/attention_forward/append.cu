@@ -9,41 +9,13 @@
 #include <cute/config.hpp>
 
 #include "gpu/attention_forward/key_scale.cuh"
-#include "gpu/attention_forward/tile.cuh"
+#include "gpu/attention_forward/query_row.cuh"
 #include "gpu/blocks/stream_order.cuh"
 #include "policy/cache_bytes.hpp"
 
 namespace falchion::gpu {
 
 inline constexpr int kAppendWarps = 4;
-
-/// One row of q, of all sequences together: which sequence has it, and where it is there.
-struct AppendedRow {
-  int b = 0, i = 0;
-  Rows q{};
-  bool exists = false;
-
-  /// All lanes of the warp look for it. Where wrong starts give it to several sequences, the first one has it.
-  FALCHION_DEVICE AppendedRow(const AttentionArgs& a, int row) {
-    if (a.cu_q == nullptr) {
-      b = row / static_cast<int>(a.s_q);
-      i = row - b * static_cast<int>(a.s_q);
-      q = rows_of_q(a, b);
-      exists = i < q.length;
-      return;
-    }
-    const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(a.b);
-    for (int base = 0; base < count && !exists; base += 32) {
-      const Rows mine = rows_of_q(a, min(base + lane, count - 1));
-      const unsigned has_it = __ballot_sync(~0U, mine.begin <= row && row < mine.begin + mine.length);
-      if (has_it == 0) continue;
-      exists = true;
-      b = min(base + __ffs(static_cast<int>(has_it)) - 1, count - 1);
-      q = rows_of_q(a, b);
-      i = row - static_cast<int>(q.begin);
-    }
-  }
-};
 
 template <class Element>
 FALCHION_DEVICE Element* row_of(const View& x, std::int64_t batch, std::int64_t row, int h) {
@@ -118,7 +90,7 @@ FALCHION_DEVICE void append_row(const AttentionArgs& a) {
   const int row = static_cast<int>(blockIdx.x) / heads.groups();
   int h = (static_cast<int>(blockIdx.x) - row * heads.groups()) * kAppendWarps + static_cast<int>(threadIdx.x) / 32;
   if (h >= 2 * heads.k + heads.q) return;
-  const AppendedRow at(a, row);
+  const QueryRow at(a, row);
   if (!at.exists) return;
   const NewKeys fresh = new_keys_of(a, at.b, at.q.length);
   const int d_qk = static_cast<int>(a.d_qk), d_v = static_cast<int>(a.d_v);

@@ -9,6 +9,7 @@
 
 #include <cute/config.hpp>
 
+#include "gpu/attention_forward/query_row.cuh"
 #include "gpu/blocks/softmax.cuh"
 #include "gpu/blocks/stream_order.cuh"
 
@@ -92,8 +93,25 @@ FALCHION_DEVICE void combine_row(const AttentionArgs& a, const PartWeights<Eleme
 
 inline constexpr int kCombineWarps = 4;
 
+/// A warp merges row `row` of `rows` in the partial results, which is row i of entry `batch` of o and head h of
+/// sequence b.
+template <class Element>
+FALCHION_DEVICE void merge_parts(const AttentionArgs& a, std::int64_t row, std::int64_t rows, std::int64_t batch,
+                                 std::int64_t b, std::int64_t i, std::int64_t h) {
+  const PartWeights<Element> weights(a, row, rows, sink_of(a, b, h));
+  if (threadIdx.x % 32 == 0 && a.lse.data != nullptr)
+    static_cast<float*>(a.lse.data)[batch * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]] = weights.lse;
+  const float* from = a.partial_o + row * a.d_v;
+  Element* o = static_cast<Element*>(a.o.data) + batch * a.o.stride[0] + i * a.o.stride[1] + h * a.o.stride[2];
+  if (a.aligned && a.d_v % 4 == 0)
+    combine_row<4>(a, weights, from, rows * a.d_v, o);
+  else
+    combine_row<1>(a, weights, from, rows * a.d_v, o);
+}
+
 /// One warp merges one row (b, i, h). With one CTA per row, most of the time went into starting CTAs: attention of 16
-/// heads, 1024 queries and keys, d 64, took 36 us in two parts, 15 us more than uncut.
+/// heads, 1024 queries and keys, d 64, took 36 us in two parts, 15 us more than uncut. Rows past the used length stay
+/// untouched.
 template <class Element>
 __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __grid_constant__ AttentionArgs a) {
   let_next_kernel_start();
@@ -101,22 +119,29 @@ __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __
   const std::int64_t rows = a.b * a.s_q * a.h_q, row = std::int64_t{blockIdx.x} * kCombineWarps + threadIdx.x / 32;
   if (row >= rows) return;
   const std::int64_t h = row % a.h_q, i = row / a.h_q % a.s_q, b = row / a.h_q / a.s_q;
-  if (a.used_q != nullptr && i >= a.used_q[b]) return;  // rows past the used length stay untouched
-  const PartWeights<Element> weights(a, row, rows, sink_of(a, b, h));
-  if (threadIdx.x % 32 == 0 && a.lse.data != nullptr)
-    static_cast<float*>(a.lse.data)[b * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]] = weights.lse;
-  const float* from = a.partial_o + row * a.d_v;
-  Element* o = static_cast<Element*>(a.o.data) + b * a.o.stride[0] + i * a.o.stride[1] + h * a.o.stride[2];
-  if (a.aligned && a.d_v % 4 == 0)
-    combine_row<4>(a, weights, from, rows * a.d_v, o);
-  else
-    combine_row<1>(a, weights, from, rows * a.d_v, o);
+  if (a.used_q != nullptr && i >= a.used_q[b]) return;
+  merge_parts<Element>(a, row, rows, b, b, i, h);
+}
+
+/// The same for packed rows (i, h). So do rows of no sequence.
+template <class Element>
+__global__ void __launch_bounds__(32 * kCombineWarps)
+    attention_combine_packed(const __grid_constant__ AttentionArgs a) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const std::int64_t rows = a.total_q * a.h_q, row = std::int64_t{blockIdx.x} * kCombineWarps + threadIdx.x / 32;
+  if (row >= rows) return;
+  const std::int64_t i = row / a.h_q;
+  const QueryRow at(a, static_cast<int>(i));
+  if (at.exists) merge_parts<Element>(a, row, rows, 0, at.b, i, row - i * a.h_q);
 }
 
 template <class Element>
 int launch_attention_combine(const AttentionArgs& a, void* stream) {
-  const std::int64_t rows = a.b * a.s_q * a.h_q;
+  const std::int64_t rows = (a.packed ? a.total_q : a.b * a.s_q) * a.h_q;
   const auto blocks = static_cast<unsigned>((rows + kCombineWarps - 1) / kCombineWarps);
+  if (a.packed)
+    return launch_kernel<attention_combine_packed<Element>>(blocks, 32 * kCombineWarps, 0, stream, a.early, a);
   return launch_kernel<attention_combine<Element>>(blocks, 32 * kCombineWarps, 0, stream, a.early, a);
 }
 template int launch_attention_combine<cutlass::bfloat16_t>(const AttentionArgs&, void*);

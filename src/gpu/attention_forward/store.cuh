@@ -43,14 +43,18 @@ FALCHION_DEVICE void normalise_rows(Output&& O, const float (&factor)[kRows]) {
 FALCHION_DEVICE std::int64_t statistic(const View& x, const AttentionArgs& a, const AttentionTile& t, int row) {
   return t.q.batch * x.stride[0] + t.head(row) * x.stride[1] + (t.q.begin + t.query(row)) * x.stride[2];
 }
-/// The index of a row in the partial results (splits, b, s_q, h_q).
+/// The index of a row in the partial results (splits, b, s_q, h_q), or (splits, total_q, h_q) where rows are packed.
+/// kPacked: they may be.
+template <bool kPacked = false>
 FALCHION_DEVICE std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
+  if (kPacked && a.packed) return (t.split * a.total_q + t.q.begin + t.query(row)) * a.h_q + t.head(row);
   return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
 }
 /// Stores m and l of one part of a row, where l is relative to e^m in f32, and to 2^m otherwise. They are not stored as
 /// one LSE: rounded to f32, it would change the weight of a part by 2e-7, which is visible in f32 outputs.
+template <bool kPacked = false>
 FALCHION_DEVICE void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
-  reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
+  reinterpret_cast<float2*>(a.partial_m_l)[partial_row<kPacked>(a, t, row)] = {m, l};
 }
 
 /// f32: the destination of a row of O: the output or, where the keys are split, its part. Until then kernels keep the
@@ -62,7 +66,7 @@ FALCHION_DEVICE float* line_of(const AttentionArgs& a, const AttentionTile& t, i
 }
 
 /// Stores O of one part of the keys in f32, directly from the registers, two neighbours at a time where d_v is even.
-template <class Output, class Coordinates>
+template <bool kPacked = false, class Output, class Coordinates>
 FALCHION_DEVICE void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
                                    const Coordinates& cO) {
   const int d_v = static_cast<int>(a.d_v);
@@ -70,7 +74,7 @@ FALCHION_DEVICE void store_partial(const AttentionArgs& a, const AttentionTile& 
   for (int r = 0; r < size<0>(O); ++r) {
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
     if (row >= t.rows) continue;
-    float* to = a.partial_o + partial_row(a, t, row) * a.d_v;
+    float* to = a.partial_o + partial_row<kPacked>(a, t, row) * a.d_v;
     CUTE_UNROLL
     for (int c = 0; c < size<1>(O); c += 2) {
       const int column = static_cast<int>(get<1>(cO(r, c)));

@@ -62,13 +62,13 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     }
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     if (a.splits > 1)
-      store_part(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
+      store_part<Config::kPages>(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   normalise_rows(O, normal);
   if (a.splits > 1)
-    store_partial(a, t, O, cO);
+    store_partial<Config::kPages>(a, t, O, cO);
   else
     store_o<typename Config::Element>(a, t, O, cO);
 }
