@@ -42,16 +42,21 @@ void check(const CachePages& pages, int b, int length, int tile) {
   const KeyRows rows = KeyRows::of(pages, b, 0, 0);
   for (int first = 0; first < length; first += tile) {
     unsigned holes = 0;
-    for (int i = 0; i * keys < tile; ++i) {
-      const KeyPiece piece = KeyPiece::of(pages, b, 0, length, first + i * keys);
-      holes |= piece.holes(i, keys);
+    for (int i = 0; i < 32; ++i) {  // lanes
+      const KeyPiece piece = KeyPiece::of(pages, b, 0, length, i, tile);
+      const KeyRows::Look look = piece.look(first + piece.first);
+      const int page = piece.page(look);
+      holes |= piece.holes(first + piece.first, look);
+      if (i * keys >= tile || first + i * keys >= length) {
+        ASSERT_EQ(page, -1) << "there is nothing to read";
+        continue;
+      }
+      ASSERT_EQ(piece.first, i * keys);
       for (int key = first + i * keys; key < first + (i + 1) * keys && key < length; ++key) {
         const KeyPlace place = rows.at(key);
-        ASSERT_EQ(piece.hole, !place.exists()) << key;
-        ASSERT_EQ(piece.page, place.batch) << key;
-        if (place.exists()) { ASSERT_EQ(piece.row + key - first - i * keys, place.row) << key; }
+        ASSERT_EQ(page, place.batch) << key;
+        if (place.exists()) { ASSERT_EQ(static_cast<int>(look.row) + key - first - i * keys, place.row) << key; }
       }
-      if (first + i * keys >= length) { ASSERT_EQ(piece.page, -1) << "past the sequence nothing is read"; }
     }
     for (int key = first; key < first + tile; ++key) {
       const bool hole = (holes >> (key - first) / kLeastPiece & 1U) != 0;
@@ -74,9 +79,9 @@ TEST(Sm90Pieces, TheTableIsNotAskedForMore) {
   for (const std::int64_t size : {16, 64})
     for (int length = 1; length <= 2 * size; ++length)
       for (int key = 0; key < 256 && key < 4 * size; key += static_cast<int>(size)) {
-        const KeyPiece piece = KeyPiece::of(pages_of(size, ids), 0, 0, length, key);
-        EXPECT_EQ(piece.page, key < length ? ids[static_cast<std::size_t>(key / size)] : -1);
-        EXPECT_FALSE(piece.hole);
+        const KeyPiece piece = KeyPiece::of(pages_of(size, ids), 0, 0, length, 0, 64);
+        EXPECT_EQ(piece.page(piece.look(key)), key < length ? ids[static_cast<std::size_t>(key / size)] : -1);
+        EXPECT_EQ(piece.holes(key, piece.look(key)), 0U);
       }
 }
 

@@ -86,6 +86,7 @@ struct AttentionForwardConfig {
   static constexpr Turns kTurns = kTile.turns;
   static constexpr int kEarly = kTile.early;
   static constexpr bool kPages = kind == Kind::pages;
+  static constexpr int kProducers = kPages ? 2 : 1;  // that read a record
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // K of the next tile of keys is loaded before V of this one, because S of the next tile runs under the softmax of

@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     shared.wanted.init(1);
     for (int i = 0; i < Config::kTiles; ++i) {
       shared.full_tile[i].init(1);
-      shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+      shared.empty_tile[i].init(4 * Config::kConsumers + Config::kProducers);
     }
     for (int i = 0; i < Config::kStages; ++i) {
       shared.full_k[i].init(1);
@@ -357,7 +357,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     const unsigned thread = threadIdx.x - 128 * Config::kConsumers;
     if constexpr (Config::kPages) {
-      if (thread < 32) PageProducer<Config>(a, by, maps, shared).run();
+      if (thread / 32 == 0) PageProducer<Config, false>(a, by, maps, shared).run();
+      if (thread / 32 == 2) PageProducer<Config, true>(a, by, maps, shared).run();
     } else {
       if (thread == 0) produce<Config>(by, maps, shared);
     }
