@@ -24,8 +24,8 @@ using sm90::AttentionForwardConfig, sm90::Kind, sm90::Schedule, sm90::Turns;
 
 template <class Config>
 constexpr Sizes sizes_of(bool turns = Config::kTurns != Turns::never) {
-  return {Config::kConsumers, Config::kTiles,     Config::kStagesQ, Config::kStages, turns,
-          Config::kEarly > 0, Config::kNextKFirst};
+  return {Config::kConsumers, Config::kTiles,      Config::kStagesQ,  Config::kStages, turns,
+          Config::kEarly > 0, Config::kNextKFirst, Config::kProducers};
 }
 
 // ---- Lists of tiles -------------------------------------------------------------------------------------------------
@@ -96,6 +96,8 @@ using Plain128 = AttentionForwardConfig<bf16, 128, Kind::plain>;
 using Plain192 = AttentionForwardConfig<bf16, 192, Kind::plain>;
 using Plain256 = AttentionForwardConfig<bf16, 256, Kind::plain>;
 using Mla192 = AttentionForwardConfig<bf16, 192, Kind::plain, VariantTile::mla>;
+using Pages64 = AttentionForwardConfig<bf16, 64, Kind::pages>;
+using Pages128 = AttentionForwardConfig<bf16, 128, Kind::pages>;
 using Halves64 = AttentionForwardConfig<sm90::f16, 64, Kind::halves>;
 using Halves128 = AttentionForwardConfig<sm90::f16, 128, Kind::halves>;
 using Halves256 = AttentionForwardConfig<sm90::f16, 256, Kind::halves>;
@@ -117,6 +119,8 @@ TEST(Sm90Rings, EveryLaunchEnds) {
   EXPECT_EQ(check<Plain192>({}, kLaunches), "");
   EXPECT_EQ(check<Plain256>({}, kLaunches), "");
   EXPECT_EQ(check<Mla192>({}, kLaunches), "");
+  EXPECT_EQ(check<Pages64>({}, kLaunches), "");
+  EXPECT_EQ(check<Pages128>({}, kLaunches), "");
   EXPECT_EQ(check<Halves64>({}, kLaunches), "");
   EXPECT_EQ(check<Halves128>({}, kLaunches), "");
   EXPECT_EQ(check<Halves256>({}, kLaunches), "");

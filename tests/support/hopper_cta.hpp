@@ -52,6 +52,7 @@ struct Sizes {
   bool turns;
   bool early;         // whether a consumer waits for V of the next product before it waits for O of the one that runs
   bool next_k_first;  // K of the next tile of keys comes before V of this one; else the steps follow one another
+  int producers = 1;  // 2: kind pages, one of Q and K, and one of V
 };
 class Cta {
  public:
@@ -61,7 +62,7 @@ class Cta {
       return std::vector<Barrier>(static_cast<std::size_t>(stages), {expected});
     };
     full_tile = ring(size.tiles, 1);
-    empty_tile = ring(size.tiles, size.consumers + 1);
+    empty_tile = ring(size.tiles, size.consumers + size.producers);
     full_q = ring(size.stages_q, 1);
     empty_q = ring(size.stages_q, size.consumers);
     full_k = full_v = ring(size.stages, 1);
@@ -78,8 +79,9 @@ class Cta {
   std::string run(std::uint64_t seed) {
     std::vector<Role> roles;
     roles.push_back(schedule());
-    roles.push_back(produce());
+    roles.push_back(size.producers == 1 ? produce() : produce_pages(false));
     for (int w = 0; w < size.consumers; ++w) roles.push_back(size.next_k_first ? consume(w) : consume_in_order(w));
+    if (size.producers == 2) roles.push_back(produce_pages(true));
     for (std::uint64_t step = 0;; ++step) {
       std::vector<const Role*> ready;
       for (const Role& role : roles) {
@@ -181,6 +183,34 @@ class Cta {
       }
       if (order.wants == Wants::after_the_last_v && keys > 0) co_await is_full(empty_v, last_v);
       if (order.wants == Wants::after_the_loads || order.wants == Wants::after_the_last_v) wanted.arrive();
+    }
+    co_return "";
+  }
+
+  /// This is PageProducer of the kernel.
+  Role produce_pages(bool of_v) {
+    At ring{size.stages}, q{size.stages_q};
+    std::vector<Barrier>&empty = of_v ? empty_v : empty_k, &full = of_v ? full_v : full_k;
+    std::vector<int>& in = of_v ? in_v : in_k;
+    for (At now{size.tiles};; at(empty_tile, now).arrive(), now.advance()) {
+      co_await is_full(full_tile, now);
+      const int i = at(in_tile, now);
+      if (i == end()) break;
+      const int keys = tile(i).keys;
+      if (!of_v && wants_next(keys, keys)) wanted.arrive();
+      if (!of_v && keys > 0) {
+        co_await is_empty(empty_q, q);
+        at(in_q, q) = i;
+        at(full_q, q).arrive();
+        q.advance();
+      }
+      for (int n = 0; n < keys; ++n) {
+        if (!of_v && n > 0 && wants_next(keys - n, keys)) wanted.arrive();
+        co_await is_empty(empty, ring);
+        at(in, ring) = content(i, n);
+        at(full, ring).arrive();
+        ring.advance();
+      }
     }
     co_return "";
   }
