@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/size.hpp"
 #include "policy/dtype.hpp"
 #include "problem/page_table.hpp"
 #include "tool.hpp"
@@ -53,12 +54,18 @@ TEST(VerifyCache, TheWholeSpaceIsDrawn) {
     note(a.b > 32, "many sequences");
     note(a.band.left >= 0, "window");
     note(a.band.right == 0, "causal");
+    note(a.dtype_k == DType::e4m3, "e4m3");
+    note(a.dtype_k == DType::i8 && a.append, "i8, new keys");
+    note(a.k_scale && p.k_scale.one == 7, "a scale of all");
+    note(a.v_scale && p.v_scale.one == 3, "scales of heads");
+    note(a.v_scale && p.v_scale.one == 0 && a.append, "scales of keys, new ones too");
+    note(is_8bit(a.dtype_k) && !a.k_scale, "8 bits without scales");
     note(p.storage_of("k").order == "0213" && a.page_size > 0, "heads before slots");
     note(p.storage_of("page_table").order != "0123", "columns before rows");
     note(p.storage_of("page_table").pad > 0, "a table with gaps");
     for (const std::int64_t n : p.used_k) note(n < 0 || n > a.s_k, "lengths out of range");
   }
-  EXPECT_EQ(seen.size(), 20U + std::size(kPageWords)) << ::testing::PrintToString(seen);
+  EXPECT_EQ(seen.size(), 26U + std::size(kPageWords)) << ::testing::PrintToString(seen);
   for (const std::int64_t size : {0, 1, 3, 16, 48, 64, 256}) EXPECT_EQ(sizes.count(size), 1U) << size;
   EXPECT_GT(sizes.size(), 100U);
 }
@@ -163,7 +170,25 @@ void change_table(const Image& image, std::byte* copy, const F& f) {
     }
 }
 
+/// Each key has the scale of the one behind it in its entry of the cache.
+void change_scales(const Image& image, std::byte* copy) {
+  const Tensor x = image.find("v_scale")->on(copy);
+  auto* data = static_cast<float*>(x.data);
+  for (std::int64_t b = 0; b < x.shape[0]; ++b)
+    for (std::int64_t j = 0; j + 1 < x.shape[1]; ++j)
+      for (std::int64_t h = 0; h < x.shape[2]; ++h) {
+        const std::int64_t at = b * x.stride[0] + j * x.stride[1] + h * x.stride[2];
+        data[at] = data[at + x.stride[1]];
+      }
+}
+
 const Fault kFaults[] = {
+    {"reads the next key's scale",
+     [](const Problem& p) {
+       return p.attention.v_scale && (p.v_scale.one & 2U) == 0 && (p.storage_of("v_scale").zero & 2U) == 0 &&
+              (p.attention.page_size > 1 || p.attention.page_size == 0);
+     },
+     [](const Problem&, const Image& image, std::byte* copy) { change_scales(image, copy); }},
     {"reads a slot past the end", [](const Problem&) { return true; },
      [](const Problem& p, const Image& image, std::byte* copy) {
        change_lengths("used_k", 1, image, p.attention.b, copy);

@@ -77,6 +77,10 @@ void beside(Any& p, std::string_view key, const F& f) {
     f("page_count", p.page_count);
     f("page_columns", p.page_columns);
     f("page_starts", p.page_starts);
+  } else if (key == "k_scale") {
+    f("k_scale_ones", p.k_scale);
+  } else if (key == "v_scale") {
+    f("v_scale_ones", p.v_scale);
   } else if (key == "rotary_dim") {
     f("positions", p.positions);
   }

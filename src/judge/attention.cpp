@@ -117,6 +117,9 @@ bool masked_v_may_reach(const Attention& a, const Operands& x, const std::array<
       if (!at_key.exists()) continue;
       const std::int64_t offset = ref::at(x.v, at_key.batch, at_key.row, head / (a.h_q / a.h_k), column);
       if (!std::isfinite(ref::load(x.v, offset))) return true;
+      const std::int64_t h_k = head / (a.h_q / a.h_k);
+      if (a.v_scale && !std::isfinite(ref::load(x.v_scale, ref::at(x.v_scale, at_key.batch, at_key.row, h_k, 0))))
+        return true;
     }
   }
   return false;
@@ -142,11 +145,12 @@ bool AttentionReference::excused(AttentionOutput which, double value, double wan
   return std::isinf(wanted) && inf_may_vanish(at);
 }
 
-/// The largest sum of the magnitudes of P V, which is the definition's O for |V|.
+/// The largest sum of the magnitudes of P V, which is the definition's O for |V|, whose scales may be negative.
 double AttentionReference::largest_sum() const {
   Operands x = inputs_;
-  const Magnitudes v(x.v);
+  const Magnitudes v(x.v), scales(x.v_scale);
   x.v = v.view();
+  x.v_scale = scales.view();
   Outputs sums(problem_, inputs_);
   sums.attach(&x);
   ref::attention_forward(problem_, x, {});

@@ -21,8 +21,9 @@ namespace falchion::judge {
 
 /// The distance between neighbouring numbers of the type at this magnitude.
 inline double unit_at(DType dtype, double magnitude) {
-  const int digits = dtype == DType::f32 ? 23 : dtype == DType::f16 ? 10 : 7;
-  const int lowest = dtype == DType::f16 ? -14 : -126;
+  if (dtype == DType::i8) return 1;
+  const int digits = dtype == DType::f32 ? 23 : dtype == DType::f16 ? 10 : dtype == DType::e4m3 ? 3 : 7;
+  const int lowest = dtype == DType::f16 ? -14 : dtype == DType::e4m3 ? -6 : -126;
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude is in [2^(exponent - 1), 2^exponent)
   return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);

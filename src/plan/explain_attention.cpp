@@ -5,6 +5,7 @@
 
 #include "base/divide.hpp"
 #include "base/fields.hpp"
+#include "base/size.hpp"
 #include "plan/attention_gpu_decode.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/constants.hpp"
@@ -309,6 +310,13 @@ void tell_attention_problem(const PlanData& plan, Story* story) {
   tell_work(a, plan.pass, story);
 }
 
+/// An 8-bit cache on the CPU. Kernels of GPUs say it in their kind.
+void tell_bytes(const PlanData& plan, Story* story) {
+  const DType cached = dtype_of_k(plan.attention().problem);
+  if (plan.items == 0 || plan.backend != Backend::cpu || !is_8bit(cached)) return;
+  story->tell("8 bits", text("k and v of ", name(cached), " are converted to f32, a block at a time"));
+}
+
 /// What is done before scores are computed.
 void tell_new_keys(const PlanData& plan, Story* story) {
   const Attention& a = plan.attention().problem;
@@ -326,6 +334,7 @@ void tell_new_keys(const PlanData& plan, Story* story) {
 
 void tell_attention(const PlanData& plan, Story* story) {
   if (plan.items > 0) tell_floor(plan, story);
+  tell_bytes(plan, story);
   tell_new_keys(plan, story);
   if (plan.backend == Backend::cpu) tell_cpu(plan, story);
   if (plan.variant != nullptr && is_gpu(plan.backend)) tell_gpu(plan, story);

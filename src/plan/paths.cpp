@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "base/divide.hpp"
-#include "base/fields.hpp"
-#include "base/size.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "plan/constants.hpp"
@@ -125,10 +123,6 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
     const bool listed = is_listed_for(Backend::cpu, operation);
     plan->rejected.push_back(
         {text("cpu ", name(dtype)), listed ? "no cpu variant is built" : no_kernel(Backend::cpu, operation)});
-    return nullptr;
-  }
-  if (&operation == &kAttentionForward && is_8bit(dtype_of_k(plan->attention().problem))) {
-    plan->rejected.push_back({text("cpu ", name(dtype)), "an 8-bit cache is not built; nearest: backend = ref"});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {

@@ -90,6 +90,28 @@ void make_cache_operands(Input* in, Problem* p) {
   if (in->below(8) != 7) x->cu_seqlens_k = nullptr;
 }
 
+/// 8 bits in the memory of a cache's K and V, and their scales.
+void make_bytes(Input* in, Problem* p) {
+  fal_attention* a = p->attention.get();
+  fal_operands* x = p->operands.get();
+  const std::uint8_t flags = in->byte();
+  if (a->cache == 0 || (flags & 1) == 0) return;
+  a->dtype_k = (flags & 2) != 0 ? FAL_E4M3 : FAL_I8;
+  a->dtype_v = (flags & 12) != 12 ? a->dtype_k : static_cast<std::int32_t>(in->below(9));
+  a->k_scale = (flags & 16) != 0;
+  a->v_scale = (flags & 32) != 0;
+  x->k.dtype = a->dtype_k;
+  x->v.dtype = a->dtype_v;
+  const auto scales = [&](const fal_tensor& of) {
+    const auto some = [in](std::int64_t extent) { return in->flag() ? 1 : extent; };
+    const std::int64_t batch = some(of.shape[0]), rows = some(of.shape[1]);
+    return tensor(in, FAL_F32, batch, rows, some(of.shape[2]), 1);
+  };
+  if (a->k_scale != 0) x->k_scale = scales(x->k);
+  if (a->v_scale != 0) x->v_scale = scales(x->v);
+  for (fal_tensor* t : {&x->k_scale, &x->v_scale}) p->placed = p->memory.place(in, t) && p->placed;
+}
+
 /// The struct of a caller that knows fewer fields: what is behind `size` is not read, so any bytes may be there.
 void make_older(Input* in, Problem* p) {
   const std::uint8_t which = in->byte();
@@ -184,6 +206,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   make_operands(&in, &p);
   make_cache(&in, p.attention.get());
   make_cache_operands(&in, &p);
+  make_bytes(&in, &p);
   make_older(&in, &p);
   const fal_attention a = *p.attention.get();
   const std::int32_t pass = p.backward != (in.below(16) == 15) ? FAL_BACKWARD : FAL_FORWARD;

@@ -30,6 +30,13 @@ HostTensor random_operand(const Attention& a, const OperandField& of, std::uint6
   return out;
 }
 
+/// Of an 8-bit cache: by head, such that numbers are about 1.
+HostTensor make_scales(const Attention& a) {
+  HostTensor out = make_tensor(DType::f32, {1, 1, a.h_k, 1});
+  std::fill_n(out.memory.as<float>(), a.h_k, dtype_of_k(a) == DType::i8 ? 1.F / 40 : 1.F);
+  return out;
+}
+
 /// Makes what random and packed instances have in common once q, k and v are made.
 void add_features(Instance* x, std::uint64_t seed) {
   const Attention& a = x->problem;
@@ -116,7 +123,11 @@ Instance make_cache_instance(const Attention& a, const Lengths& used, std::uint6
   std::uint64_t stream = seed;
   each_operand(a, Pass::forward, x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
     if (!wanted || of.forward != OperandField::reads) return;
-    if (of.has_rows()) tensor = make_random(a.dtype, shape_of(a, extents, of), stream++, layout);
+    const DType dtype = of.type == OperandField::as_k   ? dtype_of_k(a)
+                        : of.type == OperandField::as_v ? dtype_of_v(a)
+                                                        : a.dtype;
+    if (of.has_rows()) tensor = make_random(dtype, shape_of(a, extents, of), stream++, layout);
+    if (of.shape == OperandField::key_numbers) tensor = make_scales(a);
     if (of.shape == OperandField::rotary) tensor = make_random(DType::f32, shape_of(a, extents, of), stream++);
   });
   add_features(&x, seed);

@@ -183,12 +183,12 @@ Rng FeatureOptions::rng() const {
 
 namespace {
 
-/// f(field, member) for each flag and each number of a cache.
+/// f(field, member) for each flag, number, type and operand of a cache.
 template <class A, class F>
 void each_cache_field(A&& a, const F& f) {
   each_field(a, [&](const Field& field, auto& x) {
     const bool of_cache = field.forward && !field.backward;
-    if (of_cache && (field.kind == FieldKind::flag || field.kind == FieldKind::size)) f(field, x);
+    if (of_cache && field.kind != FieldKind::output) f(field, x);
   });
 }
 
@@ -200,22 +200,26 @@ void CacheOptions::add_to(Command& command) {
     using Member = std::remove_reference_t<decltype(x)>;
     if constexpr (std::is_same_v<Member, bool>) command.flag(field.option, &x, field.text);
     if constexpr (std::is_same_v<Member, std::int64_t>) command.integer(field.option, &x, 0, 1 << 30, field.text);
+    if constexpr (std::is_same_v<Member, DType>)
+      command.choice(field.option, &(types[field.key] = "as_q"), {"as_q", "e4m3", "i8"}, field.text);
   });
 }
 
 bool CacheOptions::given() const {
-  bool any = false;
+  bool any = std::any_of(types.begin(), types.end(), [](const auto& type) { return type.second != "as_q"; });
   each_cache_field(fields, [&](const Field&, const auto& x) { any = any || x != std::remove_cvref_t<decltype(x)>{}; });
   return any;
 }
 
 void CacheOptions::apply(Attention* problem) const {
   if (!given()) return;
-#define FALCHION_CACHE_FIELD(kind, key, member, option, text) \
-  if (FieldKind::kind != FieldKind::tensor) problem->member = fields.member;
+#define FALCHION_CACHE_FIELD(kind, key, member, option, text) problem->member = fields.member;
 #include "base/fields.def"
   problem->cache = true;
-  each_field(*problem, [](const Field& field, auto& x) {
+  each_field(*problem, [this](const Field& field, auto& x) {
+    const auto type = types.find(field.key);
+    if constexpr (std::is_same_v<decltype(x), DType&>)
+      if (type != types.end() && type->second != "as_q") x = parse_dtype(type->second);
     if constexpr (std::is_same_v<decltype(x), bool&>) x = x || field.option == std::string_view("--used-k");
   });
 }

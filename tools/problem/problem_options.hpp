@@ -78,7 +78,8 @@ struct BackwardOptions {
 
 /// A KV cache, where no tensors are given.
 struct CacheOptions {
-  Attention fields;  // of which only those of a cache count
+  Attention fields;                               // of which only those of a cache count
+  std::map<std::string_view, std::string> types;  // of K and V by the field's name
 
   void add_to(Command& command);
   bool given() const;

@@ -112,7 +112,7 @@ std::string feature_name(const Attention& a) {
   if (a.band.left >= 0 || a.band.right > 0)
     add(fmt::format("window {},{}{}{}", bound(a.band.left), bound(a.band.right), where.empty() ? "" : " ", where));
   each_field(a, [&](const Field& field, const auto& x) {
-    const bool of_cache = field.forward && (field.kind == FieldKind::flag || field.kind == FieldKind::size);
+    const bool of_cache = field.forward && !field.backward && field.kind != FieldKind::output;
     if (!of_cache && (!field.forward || !field.backward)) return;
     if (a.cache && field.kind == FieldKind::lengths) return;
     if constexpr (std::is_same_v<decltype(x), const float&>) {
@@ -123,6 +123,9 @@ std::string feature_name(const Attention& a) {
     }
     if constexpr (std::is_same_v<decltype(x), const bool&>) {
       if (x) add(field.word());
+    }
+    if constexpr (std::is_same_v<decltype(x), const DType&>) {
+      if (of_cache && x != DType::as_q) add(fmt::format("{} {}", field.word(), name(x)));
     }
   });
   return out.empty() ? "full" : out;

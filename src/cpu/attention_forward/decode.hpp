@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "cpu/attention_forward/items.hpp"
+#include "cpu/attention_forward/key_scales.hpp"
 #include "cpu/attention_forward/page_block.hpp"
 #include "cpu/attention_forward/segments.hpp"
 #include "cpu/attention_forward/store.hpp"
@@ -50,11 +51,11 @@ FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
 #endif
 }
 
-/// kPages: K and V lie in the pages of a cache.
-template <class T, bool kPages>
+/// Cached: the type of K and V, which is not that of Q in an 8-bit cache. kPages: they lie in the pages of a cache.
+template <class T, class Cached, bool kPages>
 class DecodeWorker {
  public:
-  using Bits = typename T::Bits;
+  using Bits = typename Cached::Bits;
 
   DecodeWorker(const AttentionArgs& a, Arena& arena)
       : a_(a),
@@ -86,8 +87,10 @@ class DecodeWorker {
       for (int h = 0; h < count_; ++h) {
         select(h);
         scores(key0, count);
+        if constexpr (kScaled) multiply_keys<kDecodeKeys>(a_, a_.k_scale, *tile_, key0, count, s_);
         score_and_mask(key0, count);
         softmax(key0, count);
+        if constexpr (kScaled) multiply_keys<kDecodeKeys>(a_, a_.v_scale, *tile_, key0, count, s_);
         values(key0, count);
         if constexpr (kSegments<T>) segments_.count(h, count, head_o_, l_);
       }
@@ -102,6 +105,7 @@ class DecodeWorker {
   }
 
  private:
+  static constexpr bool kScaled = !std::is_same_v<T, Cached>;
   using Pages = PageBlock<kDecodeKeys>;
   struct Head {
     TileRows tile;
@@ -124,7 +128,7 @@ class DecodeWorker {
     std::memset(l_, 0, sizeof(heads_[h].l));
     segments_.reset(h);
     for (int r = 0; r < tile_->count; ++r) {
-      convert<T>(tile_->template row<const Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
+      convert<T>(tile_->template row<const typename T::Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
       m_[r] = -__builtin_inff();
     }
   }
@@ -175,7 +179,7 @@ class DecodeWorker {
       for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
       std::int64_t c = 0;
       for (; c + 2 * kLanes <= whole; c += 2 * kLanes) {
-        const Floats k0 = T::load(k + c), k1 = T::load(k + c + kLanes);
+        const Floats k0 = Cached::load(k + c), k1 = Cached::load(k + c + kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
@@ -183,7 +187,7 @@ class DecodeWorker {
         }
       }
       for (; c < whole; c += kLanes) {
-        const Floats k0 = T::load(k + c);
+        const Floats k0 = Cached::load(k + c);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
       }
@@ -198,7 +202,7 @@ class DecodeWorker {
       for (int key = 0; key < count && whole < a_.d_qk; ++key) {
         if (!exists(key0 + key)) continue;
         const Bits* k = row_of_k(key0 + key);
-        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * T::to_float(k[i]);
+        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * Cached::to_float(k[i]);
       }
     }
   }
@@ -325,7 +329,7 @@ class DecodeWorker {
     for (; c < a_.d_v; ++c) {
       float sum[kRows] = {};
       for (int key = 0; key < count; ++key) {
-        const float v = T::to_float(row_of_v(key0 + key)[c]);
+        const float v = Cached::to_float(row_of_v(key0 + key)[c]);
         for (int r = 0; r < kRows; ++r) sum[r] += p[r * kDecodeKeys + key] * v;
       }
       for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
@@ -344,7 +348,7 @@ class DecodeWorker {
       const Bits* v = row_of_v(key0 + key) + c;
 #pragma GCC unroll 4
       for (int w = 0; w < kWide; ++w) {
-        const Floats x = T::load(v + w * kLanes);
+        const Floats x = Cached::load(v + w * kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * kDecodeKeys + key]), x, sum[r][w]);
       }

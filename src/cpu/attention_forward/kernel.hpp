@@ -24,6 +24,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 template <class T, class Engine>
 class ForwardWorker {
  public:
+  using Cached = typename Engine::Cached;
   static constexpr std::int64_t kSegmentKeys = 4096;  // f32: 32 steps, each of which is added to O as a whole
   static std::int64_t tiles(const AttentionArgs& a) { return a.rows / kM; }
 
@@ -205,13 +206,14 @@ class ForwardWorker {
     const std::int64_t key0 = step.block * a_.keys;
     for (int key = step.first; key < step.end; ++key) {
       if (bad[key] == 0) continue;
-      const auto* v = t.template key_row<typename T::Bits>(a_.v, key0 + key);
+      const auto* v = t.template key_row<typename Cached::Bits>(a_.v, key0 + key);
+      const float scale = std::is_same_v<T, Cached> ? 1.F : t.key_scale(a_.v_scale, key0 + key);
       for (int i = 0; i < t.count; ++i) {
         if (!sees<T>(a_, t, i, key0 + key)) continue;
         if (a_.dropout > 0 && !dropout_.keep(t.b, t.head(i), t.query(i), key0 + key)) continue;
         const float p = engine_.p_at(step, p_[step.parity], key, i);
         for (std::int64_t c = 0; c < a_.d_v; ++c) {
-          const float x = T::to_float(v[c]);
+          const float x = Cached::to_float(v[c]) * scale;
           if (Engine::spoiled(x)) output(step.tile)[c * kM + i] += p * x;
         }
       }
@@ -254,15 +256,16 @@ class ForwardWorker {
   int p_first_ = 0;      // first key of the current step whose P is not in O yet
 };
 
+/// The kernel for K and V of the engine's type.
 template <class T, class Engine>
-struct Forward {
+struct ForwardOf {
   static Memory memory(const AttentionArgs& a) {
     Memory m = a.decode ? Memory{} : Engine::packed_memory(a);
     Arena arena(nullptr);
     if (a.decode && a.pages.size > 0) {
-      DecodeWorker<T, true>(a, arena);
+      DecodeWorker<T, Cached, true>(a, arena);
     } else if (a.decode) {
-      DecodeWorker<T, false>(a, arena);
+      DecodeWorker<T, Cached, false>(a, arena);
     } else {
       ForwardWorker<T, Engine>(a, arena);
     }
@@ -273,21 +276,37 @@ struct Forward {
   static void run(const AttentionArgs& a) {
     if (!a.append && a.rotation.dim == 0) return attend(a);
     AttentionArgs rotated = a;
-    rotated.q = append_rows<T>(a);
+    rotated.q = append_rows<T, Cached>(a);
     attend(rotated);
   }
 
  private:
+  using Cached = typename Engine::Cached;
   static void attend(const AttentionArgs& a) {
     if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
     if (a.decode && a.pages.size > 0) {
-      run_items<DecodeWorker<T, true>, int>(a);
+      run_items<DecodeWorker<T, Cached, true>, int>(a);
     } else if (a.decode) {
-      run_items<DecodeWorker<T, false>, int>(a);
+      run_items<DecodeWorker<T, Cached, false>, int>(a);
     } else {
       run_items<ForwardWorker<T, Engine>, typename Engine::Scope>(a);
     }
     if (a.splits > 1) combine<T>(a);
+  }
+};
+
+/// 8-bit caches are converted to f32, block by block, on every level.
+template <class T, class Engine>
+struct Forward {
+  static Memory memory(const AttentionArgs& a) {
+    if (a.e4m3_cache) return ForwardOf<T, SimdEngine<T, e4m3>>::memory(a);
+    if (a.i8_cache) return ForwardOf<T, SimdEngine<T, i8>>::memory(a);
+    return ForwardOf<T, Engine>::memory(a);
+  }
+  static void run(const AttentionArgs& a) {
+    if (a.e4m3_cache) return ForwardOf<T, SimdEngine<T, e4m3>>::run(a);
+    if (a.i8_cache) return ForwardOf<T, SimdEngine<T, i8>>::run(a);
+    ForwardOf<T, Engine>::run(a);
   }
 };
 

@@ -40,6 +40,22 @@ FALCHION_INLINE float convert_row(const typename T::Bits* in, std::int64_t strid
   return spoiled;
 }
 
+/// Multiplies n numbers by their scale. Returns 0, or NaN if one of them is then NaN or infinite.
+FALCHION_INLINE float scale_row(float* row, std::int64_t n, float scale) {
+  Floats spoiled = splat(0.f);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Floats x = hn::Mul(load(row + i), splat(scale));
+    spoiled = hn::Add(spoiled, hn::Sub(x, x));
+    store(x, row + i);
+  }
+  for (; i < n; ++i) {
+    row[i] *= scale;
+    spoiled = hn::Add(spoiled, splat(row[i] - row[i]));
+  }
+  return sum_of_lanes(spoiled);
+}
+
 /// Stores n numbers times factor, rounded to T.
 template <class T>
 FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {

@@ -18,6 +18,7 @@ class AmxEngine : public AmxBlocks<T> {
 
  public:
   using typename Blocks::Bits;
+  using Cached = T;  // of K and V
   using Scope = TileScope;
   static constexpr bool kOverlap = true, kPacked = true;
   static constexpr int kProductsT = kProducts<T>;

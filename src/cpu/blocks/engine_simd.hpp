@@ -15,9 +15,11 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-template <class T>
+/// CachedT: the type of K and V, which is not that of Q in an 8-bit cache.
+template <class T, class CachedT = T>
 class SimdEngine {
  public:
+  using Cached = CachedT;
   using Bits = typename T::Bits;
   using Scope = int;  // nothing to set up in a thread
   static constexpr bool kOverlap = false, kPacked = false;
@@ -87,6 +89,8 @@ class SimdEngine {
   const std::uint8_t* spoiled_values(const Step&) const { return any_spoiled_ ? spoiled_ : nullptr; }
 
  private:
+  static constexpr bool kAsQ = std::is_same_v<T, Cached>;
+
   void scores() {
     load_k(scores_);
     const float* q = q_ + scores_.tile * d_qk_ * kM;
@@ -113,9 +117,10 @@ class SimdEngine {
     const std::int64_t key0 = step.block * a_.keys;
     for (int key = 0; key < a_.keys; ++key) {
       float* out = k_ + key * d_qk_;
-      const Bits* row = key0 + key < t.sequence.k_len ? t.key_row<Bits>(a_.k, key0 + key) : nullptr;
+      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Cached::Bits>(a_.k, key0 + key) : nullptr;
       if (row != nullptr) {
-        convert<T>(row, a_.d_qk, out);
+        convert<Cached>(row, a_.d_qk, out);
+        if constexpr (!kAsQ) scale_row(out, a_.d_qk, t.key_scale(a_.k_scale, key0 + key));
       } else {
         std::memset(out, 0, static_cast<std::size_t>(d_qk_) * sizeof(float));
       }
@@ -133,10 +138,14 @@ class SimdEngine {
       float* out = v_ + key * d_v_;
       std::memset(out + a_.d_v, 0, static_cast<std::size_t>(d_v_ - a_.d_v) * sizeof(float));
       spoiled_[key] = 0;
-      const Bits* row = key0 + key < t.sequence.k_len ? t.key_row<Bits>(a_.v, key0 + key) : nullptr;
+      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Cached::Bits>(a_.v, key0 + key) : nullptr;
       if (row == nullptr) {
         std::memset(out, 0, static_cast<std::size_t>(d_v_) * sizeof(float));
-      } else if (const float nan = convert<T>(row, a_.d_v, out); nan != 0) {
+        continue;
+      }
+      float nan = convert<Cached>(row, a_.d_v, out);
+      if constexpr (!kAsQ) nan += scale_row(out, a_.d_v, t.key_scale(a_.v_scale, key0 + key));
+      if (nan != 0) {
         spoiled_[key] = 1;
         any_spoiled_ = true;
         for (std::int64_t c = 0; c < a_.d_v; ++c) out[c] = spoiled(out[c]) ? 0 : out[c];

@@ -102,6 +102,11 @@ struct TileRows {
     if (!place.exists()) return nullptr;
     return static_cast<const T*>(x.data) + place.batch * x.stride[0] + place.row * x.stride[1] + hk * x.stride[2];
   }
+  /// The scale of key `key` of an 8-bit cache: 1 without scales, and in a page that is not there.
+  FALCHION_INLINE float key_scale(const View& x, std::int64_t key) const {
+    const float* scale = x.data == nullptr ? nullptr : key_row<float>(x, key);
+    return scale == nullptr ? 1.F : *scale;
+  }
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

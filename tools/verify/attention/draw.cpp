@@ -188,6 +188,18 @@ void draw_new_keys(Dice* dice, Problem* p) {
   p->positions = dice->chance(0.8) ? a.s_k + 1 : dice->between(1, a.s_k + 1);
 }
 
+/// 8 bits, and who shares a scale: the tensor, a head, an entry or a page, a key.
+void draw_bytes(Dice* dice, Problem* p) {
+  Attention& a = p->attention;
+  if (!dice->chance(0.35)) return;
+  a.dtype_k = a.dtype_v = dice->pick({DType::e4m3, DType::i8});
+  a.k_scale = dice->chance(0.85);
+  a.v_scale = dice->chance(0.85);
+  const auto ones = [&] { return dice->pick<unsigned>({7, 3, 2, 0, 0, static_cast<unsigned>(dice->between(0, 7))}); };
+  if (a.k_scale) p->k_scale.one = ones();
+  if (a.v_scale) p->v_scale.one = dice->chance(0.5) ? p->k_scale.one : ones();
+}
+
 void draw_sizes(Dice* dice, Problem* p) {
   Attention& a = p->attention;
   const Traffic traffic = a.cache ? draw_cache_traffic(dice) : draw_traffic(dice);
@@ -226,6 +238,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   draw_used(dice, a.s_q, &p->used_q);
   if (a.cache) draw_pages(dice, p);
   if (a.cache) draw_new_keys(dice, p);
+  if (a.cache) draw_bytes(dice, p);
   if (a.cache && !a.packed && dice->chance(0.2)) a.split_keys = dice->pick<std::int64_t>({64, 64, 128, 512, 1024});
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
@@ -253,6 +266,8 @@ void draw_storages(Dice* dice, Problem* p) {
   }
   for (const char* operand : {"alibi", "sinks"}) p->storage[operand] = draw_storage(dice, false, true);
   if (p->attention.page_size > 0) p->storage["page_table"] = draw_storage(dice, false, false);
+  if (p->attention.k_scale) p->storage["k_scale"] = draw_storage(dice, false, true);
+  if (p->attention.v_scale) p->storage["v_scale"] = draw_storage(dice, false, true);
   if (p->attention.append)
     for (const char* operand : {"k_new", "v_new"}) p->storage[operand] = draw_storage(dice, true, true);
   if (p->attention.rotary_dim > 0) p->storage["rotary"] = draw_storage(dice, false, true);

@@ -54,6 +54,8 @@ Contents::Shape AttentionInputs::scores(const Broadcast& broadcast) const {
 unsigned AttentionInputs::ones_of(const OperandField& of) const {
   if (&of == operand_named("bias")) return p_.bias.one;
   if (&of == operand_named("mask")) return p_.mask.one;
+  if (&of == operand_named("k_scale")) return p_.k_scale.one;
+  if (&of == operand_named("v_scale")) return p_.v_scale.one;
   const bool by_batch =
       (p_.slopes_by_batch && &of == operand_named("alibi")) || (p_.sinks_by_batch && &of == operand_named("sinks"));
   return of.shape == OperandField::head_numbers && !by_batch ? 1 : 0;
@@ -76,7 +78,11 @@ void AttentionInputs::lay_out(Image* image) {
       input.place = image->add(of.name, DType::i32, shape, p_.storage_of(of.name));
       return;
     }
-    const DType dtype = of.type == OperandField::boolean ? DType::boolean : f32 ? DType::f32 : a_.dtype;
+    const DType dtype = of.type == OperandField::boolean ? DType::boolean
+                        : f32                            ? DType::f32
+                        : of.type == OperandField::as_k  ? dtype_of_k(a_)
+                        : of.type == OperandField::as_v  ? dtype_of_v(a_)
+                                                         : a_.dtype;
     input.place = image->add(of.name, dtype, shape, p_.storage_of(of.name));
     input.data = Contents(dtype, shape, p_.storage_of(of.name).zero);
   });
@@ -90,10 +96,24 @@ void AttentionInputs::lay_out(Image* image) {
   each_array(*this, [&](Array& array) { array.offset = image->add_array(array.name, array.data.size() * 4); });
 }
 
+float AttentionInputs::deviation_of(bool scaled, float wanted) const {
+  return !scaled ? wanted : dtype_of_k(a_) == DType::i8 ? 40.F : 1.F;
+}
+
+/// Such that numbers have about the deviation that is wanted. Some are a power of two apart, some negative.
+void AttentionInputs::fill_scales(Contents* data, float wanted, std::uint64_t draws) {
+  const float usual = wanted / deviation_of(true, wanted);
+  data->change([&](auto b, auto j, auto h, auto, float) {
+    const std::uint64_t bits = random_bits(stream(draws), static_cast<std::uint64_t>((b * 4099 + j) * 131 + h));
+    const float x = usual * (static_cast<float>(bits % 64) + 32) / 64;
+    return bits / 64 % 16 == 0 ? x / 16 : bits / 64 % 16 == 1 ? -x : x;
+  });
+}
+
 void AttentionInputs::fill_scores() {
   in_.q.data.fill_normal(stream(1), p_.data.q);
-  in_.k.data.fill_normal(stream(2), p_.data.k);
-  in_.v.data.fill_normal(stream(3), p_.data.v);
+  in_.k.data.fill_normal(stream(2), deviation_of(a_.k_scale, p_.data.k));
+  in_.v.data.fill_normal(stream(3), deviation_of(a_.v_scale, p_.data.v));
   const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
   if (p_.data.shape == "zero") in_.q.data.change([](auto, auto, auto, auto, float) { return 0.F; });
   if (p_.data.shape == "equal")
@@ -159,19 +179,19 @@ std::int64_t AttentionInputs::queries_of(std::int64_t b) const {
   return p_.used_q.empty() ? capacity : std::clamp<std::int64_t>(p_.used_q[at], 0, capacity);
 }
 
-/// The keys that are in the cache before the run.
-KeyRange AttentionInputs::keys_of_cache(std::int64_t b) const {
+/// The keys that are in the cache before the run, or also those that the run appends.
+KeyRange AttentionInputs::keys_of_cache(std::int64_t b, bool with_new_keys) const {
   KeyRange out = keys_in_use(a_, table_.pages(std::max<std::int64_t>(a_.page_size, 1)), p_.used_k, p_.first_k, b);
-  if (a_.append) out.end = std::min(out.end, p_.used_k[static_cast<std::size_t>(b)] - queries_of(b));
+  if (a_.append && !with_new_keys) out.end = std::min(out.end, p_.used_k[static_cast<std::size_t>(b)] - queries_of(b));
   return out;
 }
 
 template <class F>
-void AttentionInputs::each_row_in_use(bool of_queries, const F& f) const {
+void AttentionInputs::each_row_in_use(bool of_queries, bool with_new_keys, const F& f) const {
   if (!of_queries && a_.cache) {
     const CachePages pages = a_.page_size > 0 ? table_.pages(a_.page_size) : CachePages{};
     for (std::int64_t b = 0; b < a_.b; ++b) {
-      const KeyRange keys = keys_of_cache(b);
+      const KeyRange keys = keys_of_cache(b, with_new_keys);
       const KeyRows rows = KeyRows::of(pages, b, b, 0);
       for (std::int64_t j = keys.begin; j < keys.end; ++j)
         if (const KeyPlace at = rows.at(j); at.exists()) f(at.batch, at.row);
@@ -192,12 +212,13 @@ void AttentionInputs::each_row_in_use(bool of_queries, const F& f) const {
   }
 }
 
-void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows_axis) const {
+void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows_axis,
+                            bool with_new_keys) const {
   if ((storage.zero & (1U | 1U << rows_axis)) != 0) return;
   const auto [batch, rows] = of_queries ? q_ : k_;
   std::vector<bool> belongs(static_cast<std::size_t>(batch * rows));
   const auto at = [rows = rows](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * rows + j); };
-  each_row_in_use(of_queries, [&](std::int64_t i, std::int64_t j) { belongs[at(i, j)] = true; });
+  each_row_in_use(of_queries, with_new_keys, [&](std::int64_t i, std::int64_t j) { belongs[at(i, j)] = true; });
   if (std::find(belongs.begin(), belongs.end(), false) == belongs.end()) return;
   x->change(
       [&](auto i, auto j, auto k, auto, float value) { return belongs[at(i, rows_axis == 1 ? j : k)] ? value : kNan; });
@@ -208,12 +229,16 @@ void AttentionInputs::fill() {
   in_.k_new.data.fill_normal(stream(13), p_.data.k);
   in_.v_new.data.fill_normal(stream(14), p_.data.v);
   fill_rotary();
+  fill_scales(&in_.k_scale.data, p_.data.k, 16);
+  fill_scales(&in_.v_scale.data, p_.data.v, 17);
   if (a_.bias) fill_bias();
   if (a_.mask) fill_mask();
   plant();
   spoil(&in_.q.data, p_.storage_of("q"), true);
   spoil(&in_.k.data, p_.storage_of("k"), false);
   spoil(&in_.v.data, p_.storage_of("v"), false);
+  if ((p_.k_scale.one & 3U) == 0) spoil(&in_.k_scale.data, p_.storage_of("k_scale"), false, 1, true);
+  if ((p_.v_scale.one & 3U) == 0) spoil(&in_.v_scale.data, p_.storage_of("v_scale"), false, 1, true);
   spoil(&in_.k_new.data, p_.storage_of("k_new"), true);
   spoil(&in_.v_new.data, p_.storage_of("v_new"), true);
   each_input(*this, [&](const OperandField& of, Input& input) {

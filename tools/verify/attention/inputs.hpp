@@ -34,7 +34,8 @@ class AttentionInputs {
 
   /// Puts NaN into the rows of x outside of all sequences. They are those of the axis `rows`, where the axis 0 is the
   /// batch. Rows that share memory are left alone.
-  void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1) const;
+  void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1,
+             bool with_new_keys = false) const;
   /// The numbers of stream n of this problem.
   std::uint64_t stream(std::uint64_t n) const { return random_bits(p_.data.seed, n); }
   /// Of q and o: 1 when packed, where all sequences lie in one batch entry.
@@ -76,14 +77,16 @@ class AttentionInputs {
 
   Extents extents_of_k() const;
   std::int64_t queries_of(std::int64_t b) const;
-  KeyRange keys_of_cache(std::int64_t b) const;
+  KeyRange keys_of_cache(std::int64_t b, bool with_new_keys) const;
   bool is_written(std::string_view name) const;
   /// f(entry of the batch, row) for each row that belongs to a sequence.
   template <class F>
-  void each_row_in_use(bool of_queries, const F& f) const;
+  void each_row_in_use(bool of_queries, bool with_new_keys, const F& f) const;
   void write_table(std::byte* base) const;
   void fill_scores();
   void fill_rotary();
+  float deviation_of(bool scaled, float wanted) const;
+  void fill_scales(Contents* data, float wanted, std::uint64_t draws);
   void fill_bias();
   void fill_mask();
   void fill_head_numbers(Contents* data, bool any_sign) const;

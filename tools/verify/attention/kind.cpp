@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/size.hpp"
 #include "problem/levels.hpp"
 #include "problem/page_table.hpp"
 #include "verify/kind.hpp"
@@ -42,7 +43,12 @@ void tidy_cache(Problem* p) {
   if (!a.cache) {
     a.page_size = a.rotary_dim = 0;
     a.append = false;
+    a.dtype_k = DType::as_q;
   }
+  a.dtype_v = a.dtype_k;
+  if (!is_8bit(a.dtype_k)) a.k_scale = a.v_scale = false;
+  if (!a.k_scale) p->k_scale = {};
+  if (!a.v_scale) p->v_scale = {};
   a.rotary_dim = std::min(a.rotary_dim, a.d_qk) / 2 * 2;
   if (a.rotary_dim == 0) a.rotary_pairs = false;
   if (a.rotary_dim == 0) p->positions = 1;
@@ -74,6 +80,8 @@ void require_cache(const Problem& p) {
   require_between("split_keys", a.split_keys, 0, kInt32);
   require_between("rotary_dim", a.rotary_dim, 0, a.d_qk);
   require_between("positions", p.positions, 1, kInt32);
+  require_between("k_scale_ones", p.k_scale.one, 0, 7);
+  require_between("v_scale_ones", p.v_scale.one, 0, 7);
   require_elements("rotary", {p.positions, std::max<std::int64_t>(a.rotary_dim, 1)});
   for (const std::string& word : p.pages) require_word("pages", word, kPageWords);
   require_between("layout_page_table: zero", p.storage_of("page_table").zero, 0, 0);

@@ -15,6 +15,8 @@ void simplify_cache(const Problem& from, Steps* steps) {
     p.attention.cache = false;
     if (p.attention.packed) p.lengths_k.assign(p.lengths_q.size(), p.attention.s_k);
   });
+  offer(from, steps, [](Problem& p) { p.attention.dtype_k = DType::as_q; });
+  offer(from, steps, [](Problem& p) { p.k_scale = p.v_scale = {7}; });
   offer(from, steps, [](Problem& p) { p.attention.append = false; });
   offer(from, steps, [](Problem& p) { p.attention.rotary_dim = 0; });
   offer(from, steps, [](Problem& p) { p.attention.rotary_pairs = false; });
