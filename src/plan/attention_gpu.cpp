@@ -114,8 +114,8 @@ std::string why_not(const Variant& listed, const Attention& a, bool named) {
   const std::int64_t rows = rows_a_head(a);
   if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
   if (is_for_bytes(listed) && !is_8bit(dtype_of_k(a))) return "it is for an 8-bit cache";
-  if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
   if (std::string why = why_not_parts(a); !why.empty()) return why;
+  if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (is_for_pages(listed) && listed.backend == Backend::sm90) return why_not_pages_of_hopper(listed, a);
@@ -173,6 +173,14 @@ bool may_start_early(const cuda::Device& device, const PlanData& plan, std::int6
   return device.sm >= 90 && (alone || plan.items * plan.attention().splits >= 2 * slots);
 }
 
+/// Where the partial results of the parts of the keys are; returns their bytes.
+std::size_t place_parts(AttentionPlan* attention) {
+  const Attention& a = attention->problem;
+  const std::int64_t parts = attention->splits * a.b * a.s_q * a.h_q;
+  attention->partial_m_l = static_cast<std::size_t>(ceil_div(parts * a.d_v, 4) * 4) * sizeof(float);
+  return attention->partial_m_l + static_cast<std::size_t>(parts) * 2 * sizeof(float);
+}
+
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
   AttentionPlan& attention = plan->attention();
   const Attention& a = attention.problem;
@@ -180,6 +188,11 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   set_device(device, plan);
   if (is_decode_of_hopper(*plan->variant)) {
     decide_decode_grid(device, rows_a_head(a), plan);
+    if (a.split_keys > 0 && plan->items > 0) {
+      attention.splits = choose_splits(a, facts, plan->items, device.sms);
+      // A general variant that runs instead has the same parts.
+      plan->workspace = std::max(decode_parts_bytes(*plan), attention.splits > 1 ? place_parts(&attention) : 0);
+    }
     return {};
   }
   attention.group = choose_group(plan->backend, a, facts.rows);
@@ -200,11 +213,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   }
   choose_walkers(slots, plan);
   attention.early = may_start_early(device, *plan, slots);
-  if (attention.splits > 1) {
-    const std::int64_t parts = attention.splits * rows;
-    attention.partial_m_l = static_cast<std::size_t>(ceil_div(parts * a.d_v, 4) * 4) * sizeof(float);
-    plan->workspace = attention.partial_m_l + static_cast<std::size_t>(parts) * 2 * sizeof(float);
-  }
+  if (attention.splits > 1) plan->workspace = place_parts(&attention);
   if (is_halves(*plan->variant)) {
     attention.halves = aligned(plan->workspace);
     const sm90::HalvesRows of_halves{rows, a.b * a.s_k * a.h_k};

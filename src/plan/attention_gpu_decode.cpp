@@ -46,9 +46,10 @@ std::string why_not_append(const Attention& a) {
 }
 
 /// With 17 to 64 rows tile brief of kind plain is faster, if all of them are one of its tiles and no kernel has to run
-/// before it.
+/// before it. Neither question may decide with split_keys, where s_k is the length of the longest sequence.
 bool is_for_brief(const Attention& a, std::int64_t rows) {
-  if (rows <= tiles::kFewRows || a.packed || a.page_size > 0 || a.append || a.rotary_dim > 0) return false;
+  if (rows <= tiles::kFewRows || a.packed || a.split_keys > 0 || a.page_size > 0 || a.append || a.rotary_dim > 0)
+    return false;
   const std::int64_t d = std::max(a.d_qk, a.d_v);
   return 96 < d && d <= 128 && tiles::kBriefRowsOfWide % (a.h_q / a.h_k) == 0;
 }
@@ -64,7 +65,7 @@ std::string why_not_decode(const Variant& listed, const Attention& a, std::int64
   const int most = sm90::decode_tile(listed.kind, listed.d).rows;
   if (rows > most) return text("it is for at most ", most, " rows for each K/V head, but here are ", rows);
   const bool others = listed.kind == VariantKind::decode;  // no other kind of Hopper takes 8-bit caches
-  if (others && rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys) {
+  if (others && rows > tiles::kFewRows && a.s_k < tiles::kDecodeKeys && a.split_keys == 0) {
     return text("with more than ", tiles::kFewRows, " rows for each K/V head it is for at least ", tiles::kDecodeKeys,
                 " keys, but here are ", a.s_k);
   }
@@ -93,6 +94,13 @@ void decide_decode_grid(const cuda::Device& device, std::int64_t rows_a_head, Pl
   const std::int64_t most = plan->items / attention.width * list.key_tiles, groups = device.sms / attention.width;
   attention.walkers = attention.width * static_cast<int>(a.packed ? groups : std::min(groups, most));
   plan->workspace = sm90::DecodeWorkspace::bytes(attention.walkers, attention.rows, plan->variant->d);
+}
+
+std::size_t decode_parts_bytes(const PlanData& plan) {
+  const AttentionPlan& attention = plan.attention();
+  return attention.splits == 1
+             ? 0
+             : sm90::DecodeWorkspace::bytes(plan.items * attention.splits, attention.rows, plan.variant->d);
 }
 
 gpu::AttentionFacts decode_facts(const PlanData& plan) {

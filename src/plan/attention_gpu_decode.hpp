@@ -16,5 +16,7 @@ std::string why_not_decode(const Variant& listed, const Attention& a, std::int64
 void decide_decode_grid(const cuda::Device& device, std::int64_t rows, PlanData* plan);
 /// The facts of a variant, for a launch with the plan's rows.
 gpu::AttentionFacts decode_facts(const PlanData& plan);
+/// What the workspace of a problem with split_keys has: a place for each part.
+std::size_t decode_parts_bytes(const PlanData& plan);
 
 }  // namespace falchion

@@ -53,4 +53,17 @@ FALCHION_DEVICE float4 hear(const float4* from) {
   return x;
 }
 
+/// Says by a number that what this thread, or others before a barrier, have written is there.
+FALCHION_DEVICE void tell_number(std::uint64_t* to, std::uint64_t number) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(number) : "memory");
+}
+/// Waits for that number, and sets it to 0, because a CUDA graph that runs again has the same one.
+FALCHION_DEVICE void take_number(std::uint64_t* from, std::uint64_t number) {
+  std::uint64_t there = 0;
+  do {
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(there) : "l"(from) : "memory");
+  } while (there != number);
+  *from = 0;
+}
+
 }  // namespace falchion::sm90

@@ -93,18 +93,19 @@ constexpr gpu::AttentionFacts attention_decode_facts(VariantKind kind, int d) {
           .shared_bytes = tile.shared_bytes(tile.rows)};
 }
 
-/// The workspace: a place for what each CTA tells another one, and behind all places a number for each CTA. What is
-/// told of a row is its sums and a message with m and l.
+/// The workspace: a place for what each CTA tells another one, or with split_keys one for each part of the keys of each
+/// row tile and K/V head, and behind all places a number for each. What is told of a row is its sums and a message with m
+/// and l.
 struct DecodeWorkspace {
   static constexpr std::size_t kMessage = 16;  // bytes (gpu/blocks/sm90_messages.cuh)
 
   /// Messages of a place.
   static FALCHION_HD constexpr int place(int rows, int d) { return rows * (d / 4 + 1); }
-  static FALCHION_HD constexpr std::size_t numbers(int ctas, int rows, int d) {
-    return static_cast<std::size_t>(ctas) * static_cast<std::size_t>(place(rows, d)) * kMessage;
+  static FALCHION_HD constexpr std::size_t numbers(std::int64_t places, int rows, int d) {
+    return static_cast<std::size_t>(places) * static_cast<std::size_t>(place(rows, d)) * kMessage;
   }
-  static constexpr std::size_t bytes(int ctas, int rows, int d) {
-    return numbers(ctas, rows, d) + static_cast<std::size_t>(ctas) * sizeof(std::uint64_t);
+  static constexpr std::size_t bytes(std::int64_t places, int rows, int d) {
+    return numbers(places, rows, d) + static_cast<std::size_t>(places) * sizeof(std::uint64_t);
   }
 };
 

@@ -29,7 +29,7 @@ struct DecodeConfig {
   using Factor = std::conditional_t<kScaled, f16, Element>;  // of the products
   static constexpr DecodeTile kTile = decode_tile(kKind, kD_);
   static constexpr int kD = kD_, kRows = kRows_, kKeys = kTile.keys, kStages = kTile.stages;
-  static constexpr bool kPages = kPages_;
+  static constexpr bool kPages = kPages_, kParts = false;
   static constexpr int kWarps = kTile.warps, kConsumers = 32 * kWarps, kThreads = kTile.threads();
   static constexpr int kProducers = kThreads - kConsumers;
   static_assert(kD % 64 == 0 && kRows <= kTile.rows && kConsumers % kProducers == 0);
@@ -72,6 +72,12 @@ struct DecodeConfig {
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes == kTile.shared_bytes(kRows));
+};
+
+/// The same tiles for a problem with split_keys: a part of the keys is all that a CTA adds up at a time.
+template <class Config>
+struct DecodeInParts : Config {
+  static constexpr bool kParts = true;
 };
 
 /// Barriers of the consumers.

@@ -22,8 +22,7 @@ class DecodeMessages {
     for (int i = static_cast<int>(threadIdx.x); i < rows * (Config::kFours + 1); i += Config::kConsumers)
       tell(own + (i < rows * Config::kFours ? i : i - rows * Config::kFours + kOfRows), no_message());
     sync_threads<Config::kConsumers>(kOfPlaces);
-    if (threadIdx.x == 0)
-      asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(grid.numbers + blockIdx.x), "l"(grid.number) : "memory");
+    if (threadIdx.x == 0) tell_number(grid.numbers + blockIdx.x, grid.number);
   }
   /// Tells this CTA's part of a row.
   FALCHION_DEVICE void tell_part(const DecodePart& part, int row, int four) const {

@@ -11,6 +11,7 @@
 #include "sm90/attention_forward/decode/exchange.cuh"
 #include "sm90/attention_forward/decode/launch.cuh"
 #include "sm90/attention_forward/decode/load.cuh"
+#include "sm90/attention_forward/decode/parts.cuh"
 #include "sm90/attention_forward/decode/store.cuh"
 
 namespace falchion::sm90 {
@@ -26,7 +27,7 @@ FALCHION_DEVICE void end_segment(const AttentionArgs& a, const Divisors& by, con
     const bool owns = own.share == 0 && row < walk.rows;
     // Read ahead: what others tell is on its way meanwhile.
     const float sink = owns && has_sinks(a) ? sink_of(a, walk.b, head_of(a, by, walk, row)) : -FALCHION_INF;
-    DecodePart part = owns ? add_warps<Config>(shared, row, own.four, c) : DecodePart::of_no_keys();
+    DecodePart part = owns ? add_warps<Config>(shared, row, own.four, c, 0) : DecodePart::of_no_keys();
     if (hears) messages.hear_part(walk, own, row, walk.rows, part);
     if (!owns) continue;
     if (walk.tells()) {
@@ -37,16 +38,39 @@ FALCHION_DEVICE void end_segment(const AttentionArgs& a, const Divisors& by, con
   }
 }
 
+/// The end of a part: stores what the warps have of each row, or adds all parts of the segment up.
+template <class Config>
+FALCHION_DEVICE void end_part(const AttentionArgs& a, const Divisors& by, const DecodeWalk<Config>& walk,
+                              typename Config::Shared& shared, int first_turn) {
+  const float c = a.scale * kLog2e;
+  const DecodeThread<Config> own(walk.rows);
+  const DecodePlaces<Config> places(walk);
+  const bool tells = walk.tells_parts(), adds = !tells && walk.is_first_of_segment();
+  if (adds && walk.part > walk.parts().begin_part()) shared.emptied.wait(0);
+  for (int row = own.line; row < walk.rows && own.share == 0; row += own.lines) {
+    const float sink = adds && has_sinks(a) ? sink_of(a, walk.b, head_of(a, by, walk, row)) : -FALCHION_INF;
+    const DecodePart part = add_warps<Config>(shared, row, own.four, c, first_turn);
+    if (adds) {
+      store_part<Config>(a, by, walk, places.add_parts(part, row, own.four, c), row, own.four, sink);
+    } else {
+      places.keep(part, row, own.four);
+    }
+  }
+  if (!tells) return;
+  sync_threads<Config::kConsumers>(kOfPlaces);
+  if (threadIdx.x == 0) tell_number(places.number(walk.part), walk.grid.number);
+}
+
 /// The consumer warps.
 template <class Config>
 FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeWalk<Config> walk,
                              typename Config::Shared& shared) {
   const DecodeMessages<Config> messages(walk.grid, a.scale * kLog2e, shared);
-  if (walk.tells()) messages.empty(walk.rows);
+  if (!Config::kParts && walk.tells()) messages.empty(walk.rows);
   int tiles = 0;  // of the segments before
   for (bool first = true;; first = false, walk.go_back()) {
     DecodeRows<Config> rows(a, by, walk, shared);
-    if (threadIdx.x == 0) shared.hears = walk.heard();
+    if (!Config::kParts && threadIdx.x == 0) shared.hears = walk.heard();
     const int begin = walk.begin_tile(), end = walk.end_tile();
     const int skipped = (rows.place.turn - tiles) & (Config::kTurns - 1);  // tiles of other warps
     int n = tiles + skipped;
@@ -57,9 +81,13 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
       rows.multiply(walk, shared, stage, t, found);
       shared.empty[stage].arrive();
     }
-    tiles += end - begin;
     leave_sums<Config>(rows, walk.rows, shared, first && a.rotation.dim == 0);
-    end_segment<Config>(a, by, walk, messages, shared);
+    if constexpr (Config::kParts) {
+      end_part<Config>(a, by, walk, shared, tiles & (Config::kTurns - 1));
+    } else {
+      end_segment<Config>(a, by, walk, messages, shared);
+    }
+    tiles += end - begin;
     if (walk.is_first()) break;
   }
 }
@@ -106,12 +134,19 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
 }
 
+template <class Config>
+int launch_config(const AttentionArgs& a, void* stream) {
+  if constexpr (!Config::kScaled) {
+    using InParts = DecodeInParts<Config>;
+    if (a.split_keys > 0) return launch_decode<attention_forward<InParts>, InParts>(a, stream);
+  }
+  return launch_decode<attention_forward<Config>, Config>(a, stream);
+}
+
 template <class Element, class Cached, int kD, int kRows>
 int launch_rows(const AttentionArgs& a, void* stream) {
-  using InRows = DecodeConfig<Element, Cached, kD, kRows, false>;
-  using InPages = DecodeConfig<Element, Cached, kD, kRows, true>;
-  return a.pages.size > 0 ? launch_decode<attention_forward<InPages>, InPages>(a, stream)
-                          : launch_decode<attention_forward<InRows>, InRows>(a, stream);
+  return a.pages.size > 0 ? launch_config<DecodeConfig<Element, Cached, kD, kRows, true>>(a, stream)
+                          : launch_config<DecodeConfig<Element, Cached, kD, kRows, false>>(a, stream);
 }
 
 template <class Element, class Cached, int kD>

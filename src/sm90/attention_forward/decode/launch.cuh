@@ -8,7 +8,7 @@
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/launch_number.hpp"
 #include "gpu/blocks/stream_order.cuh"
-#include "sm90/attention_forward/decode/walk.cuh"
+#include "sm90/attention_forward/decode/parts.cuh"
 
 namespace falchion::sm90 {
 
@@ -26,6 +26,8 @@ int launch_decode(const AttentionArgs& a, void* stream) {
     if (std::max(rows, keys) > kDecodeMostLength || tiles * static_cast<double>(a.h_q / a.group) > INT32_MAX)
       return cudaErrorInvalidConfiguration;
   }
+  // With split_keys the parts have the places, and not the CTAs.
+  const std::int64_t places = Config::kParts ? DecodePlaces<Config>::of_problem(a) : a.walkers;
   auto* const workspace = reinterpret_cast<std::byte*>(a.partial_o);
   const DecodeGrid grid{.band = DecodeBand::make(a.left, a.right, a.bottom_right, a.diagonal),
                         .by_width = Divisor(a.section),
@@ -36,7 +38,7 @@ int launch_decode(const AttentionArgs& a, void* stream) {
                         .number = launch_number(),
                         .places = reinterpret_cast<float4*>(workspace),
                         .numbers = reinterpret_cast<std::uint64_t*>(
-                            workspace + DecodeWorkspace::numbers(a.walkers, Config::kRows, Config::kD))};
+                            workspace + DecodeWorkspace::numbers(places, Config::kRows, Config::kD))};
   return launch_kernel<kKernel>(static_cast<unsigned>(a.walkers), Config::kThreads, Config::kSharedBytes, stream,
                                 a.early, a, Divisors(a), grid);
 }

@@ -9,9 +9,11 @@
 #include "base/host_device.hpp"
 #include "gpu/blocks/async.cuh"
 #include "gpu/blocks/lane_blocks.hpp"
+#include "gpu/blocks/sm90_messages.cuh"
 #include "policy/cache.hpp"
 #include "sm90/attention_forward/decode/cached_tile.cuh"
 #include "sm90/attention_forward/decode/new_keys.cuh"
+#include "sm90/attention_forward/decode/parts.cuh"
 #include "sm90/attention_forward/decode/scales.cuh"
 #include "sm90/attention_forward/decode/walk.cuh"
 
@@ -282,20 +284,22 @@ class DecodeProducer {
         });
   }
 
-  /// Waits until the CTAs that this one hears have emptied their places, and lets the consumers know. It sets their
-  /// numbers to 0, because a CUDA graph that runs again has the same number, and would believe that the places are
-  /// empty already.
+  /// Waits until the CTAs that this one hears have emptied their places, or with split_keys have written the parts, and
+  /// lets the consumers know.
   FALCHION_DEVICE void wait_for_places(const DecodeWalk<Config>& walk) {
+    if constexpr (Config::kParts) return wait_for_parts(walk);
     const DecodeHeard heard = walk.heard();
     if (heard.count == 0) return;
-    for (std::uint32_t i = threadIdx.x % 32; i < heard.count; i += 32) {
-      std::uint64_t* const number = walk.grid.numbers + walk.cta(heard.group(i));
-      std::uint64_t there = 0;
-      do {
-        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(there) : "l"(number) : "memory");
-      } while (there != walk.grid.number);
-      *number = 0;
-    }
+    for (std::uint32_t i = threadIdx.x % 32; i < heard.count; i += 32)
+      take_number(walk.grid.numbers + walk.cta(heard.group(i)), walk.grid.number);
+    shared.emptied.arrive();
+  }
+  FALCHION_DEVICE void wait_for_parts(const DecodeWalk<Config>& walk) {
+    const int begin = walk.parts().begin_part();
+    if (walk.tells_parts() || walk.part == begin) return;
+    const DecodePlaces<Config> places(walk);
+    for (int part = begin + static_cast<int>(threadIdx.x % 32); part < walk.part; part += 32)
+      take_number(places.number(part), walk.grid.number);
     shared.emptied.arrive();
   }
 

@@ -104,6 +104,22 @@ struct DecodeSequence {
   }
 };
 
+/// The parts of a segment where split_keys is given. They begin at multiples of `each` tiles, counted from the
+/// sequence's first key on, and a part's number says which of them. No CTA has a piece of a part: a group has the parts
+/// whose middle tile is in its share. So a part's bits, and the sum of all of them, follow from the sequence alone.
+struct DecodeParts {
+  int first, tiles;  // of the segment
+  int each;
+
+  FALCHION_HD int of_tile(int tile) const { return (first + tile) / each; }
+  FALCHION_HD int begin_part() const { return first / each; }
+  FALCHION_HD int last_part() const { return of_tile(tiles - 1); }
+  /// A part's tiles, counted from the segment's first one on.
+  FALCHION_HD int begin(int part) const { return part * each > first ? part * each - first : 0; }
+  FALCHION_HD int end(int part) const { return (part + 1) * each - first < tiles ? (part + 1) * each - first : tiles; }
+  FALCHION_HD int middle(int part) const { return (begin(part) + end(part)) / 2; }
+};
+
 /// The tiles [begin, end) of the list.
 struct DecodeShare {
   std::uint32_t begin = 0, end = 0;

@@ -70,13 +70,16 @@ FALCHION_DEVICE void leave_sums(DecodeRows<Config>& x, int rows, typename Config
   sync_threads<Config::kConsumers>(kOfSums);
 }
 
-/// What all warps have of a row of the tile, always added in the same order.
+/// What all warps have of a row of the tile, always added in the same order. first_turn: the turn of the warps that had
+/// the first tile. With split_keys they come first, so that a sum does not depend on what the CTA has read before.
 template <class Config>
-FALCHION_DEVICE DecodePart add_warps(const typename Config::Shared& shared, int row, int four, float c) {
+FALCHION_DEVICE DecodePart add_warps(const typename Config::Shared& shared, int row, int four, float c,
+                                     int first_turn) {
   constexpr int kWarps = Config::kWarps / Config::kRowGroups;  // that have the row
   const int group = row / 8 % Config::kRowGroups, own = row / 8 / Config::kRowGroups * 8 + row % 8;
   const auto warp = [&](int i) {
-    return i / Config::kSlices * (Config::kSlices * Config::kRowGroups) + group * Config::kSlices + i % Config::kSlices;
+    const int turn = Config::kParts ? (i / Config::kSlices + first_turn) & (Config::kTurns - 1) : i / Config::kSlices;
+    return turn * (Config::kSlices * Config::kRowGroups) + group * Config::kSlices + i % Config::kSlices;
   };
   DecodePart part = DecodePart::of_no_keys();
   CUTE_UNROLL

@@ -24,7 +24,7 @@ struct DecodeGrid {
 };
 
 /// Goes over the segments of a CTA, from the last to the first: what other CTAs wait for comes first, and what waits
-/// for others comes last.
+/// for others comes last. With split_keys (Config::kParts) it goes over the parts of the segments.
 template <class Config>
 class DecodeWalk {
  public:
@@ -48,11 +48,25 @@ class DecodeWalk {
     segment = segments(sequence) == 1 ? 0 : before / sequence.tiles;
     begin += segment * sequence.tiles;
     find_rows();
+    if constexpr (Config::kParts) find_part();
   }
 
-  FALCHION_DEVICE bool is_first() const { return begin <= share.begin; }
-  /// Goes to the segment before this one, which is not the first.
+  FALCHION_DEVICE bool is_first() const {
+    if constexpr (Config::kParts) {
+      if (part > parts().begin_part()) return !has(part - 1);
+      if (begin <= share.begin) return true;
+      DecodeWalk before = *this;
+      before.go_back();
+      return !before.has(before.part);
+    }
+    return begin <= share.begin;
+  }
+  /// Goes to the segment or part before this one, which is not the first.
   FALCHION_DEVICE void go_back() {
+    if (Config::kParts && part > parts().begin_part()) {
+      --part;
+      return;
+    }
     if (segment == 0) {
       sequence = sequence_of(--b);
       segment = segments(sequence);
@@ -60,18 +74,34 @@ class DecodeWalk {
     --segment;
     begin -= sequence.tiles;
     find_rows();
+    if constexpr (Config::kParts) part = parts().last_part();
   }
 
   /// This CTA's tiles of keys, counted from the sequence's first key on.
   FALCHION_DEVICE int begin_tile() const {
+    if constexpr (Config::kParts) return sequence.first + parts().begin(part);
     return sequence.first + static_cast<int>(begin < share.begin ? share.begin - begin : 0);
   }
   FALCHION_DEVICE int end_tile() const {
+    if constexpr (Config::kParts) return sequence.first + parts().end(part);
     return sequence.first + static_cast<int>(min(sequence.tiles, share.end - begin));
   }
   /// Other CTAs have later tiles of the segment; or earlier ones.
   FALCHION_DEVICE bool tells() const { return begin + sequence.tiles > share.end; }
   FALCHION_DEVICE bool shares_with_earlier() const { return begin < share.begin; }
+
+  // kParts:
+  FALCHION_DEVICE DecodeParts parts() const {
+    return {sequence.first, static_cast<int>(sequence.tiles), static_cast<int>(a.split_keys) / Config::kKeys};
+  }
+  /// Whether a part of the segment is this CTA's, if it is not past its share, or not before it.
+  FALCHION_DEVICE bool has(int x) const { return middle(x) >= share.begin; }
+  FALCHION_DEVICE bool is_later(int x) const { return middle(x) >= share.end; }
+  /// Another CTA has the segment's last part, and adds the parts up.
+  FALCHION_DEVICE bool tells_parts() const { return is_later(parts().last_part()); }
+  /// The parts of the segment that lie before this CTA's have been found.
+  FALCHION_DEVICE bool is_first_of_segment() const { return part == parts().begin_part() || !has(part - 1); }
+
   FALCHION_DEVICE DecodeHeard heard() const {
     if (!shares_with_earlier()) return {};
     const DecodeShares shares(total, grid.by_groups);
@@ -92,8 +122,19 @@ class DecodeWalk {
   DecodeSequence sequence;
   int row0, rows;  // the first query row of the segment, and how many it has
   int head_k;
+  int part = 0;  // kParts: its number
 
  private:
+  /// Goes to this CTA's last part, from the segment in which its share ends.
+  FALCHION_DEVICE void find_part() {
+    part = parts().of_tile(static_cast<int>(share.end - 1 - begin));
+    if (is_later(part)) {
+      if (begin == 0 && part == parts().begin_part()) return share.end = share.begin, void();
+      go_back();
+    }
+    if (!has(part)) share.end = share.begin;
+  }
+  FALCHION_DEVICE std::uint32_t middle(int x) const { return begin + static_cast<std::uint32_t>(parts().middle(x)); }
   FALCHION_DEVICE void find_rows() {
     const std::uint32_t row_tile = grid.by_blocks.divide(segment);
     row0 = static_cast<int>(row_tile) * Config::kRows;
