@@ -371,7 +371,7 @@ TEST(CachePlan, FewRowsOverPages) {
 TEST(CachePlan, FixedParts) {
   Attention a = decode_in_pages(1, 128);
   a.split_keys = 1024;
-  EXPECT_EQ(variant_of(a, on(90)), "sm80 pages few bf16 128");
+  EXPECT_EQ(variant_of(a, on(90)), "sm90 decode bf16 128");
   EXPECT_NE(story_of(a, hopper()).find("8: they begin at multiples of split_keys = 1024"), std::string::npos)
       << story_of(a, hopper());
   for (const Variant& v : listed_variants()) {

@@ -231,6 +231,7 @@ TEST(Cache, PartsOfAFixedLengthKeepASequencesBits) {
         const auto banded = [&](Case row) { return window ? std::move(row).window(150, 0) : std::move(row).causal(); };
         Instance all = make_instance(banded(rows(s_q)), dtype, 5);
         all.problem.split_keys = 128;
+        expect_decode(path, all.problem);
         Status status;
         if (refused(path, &all, &status)) return;
         ASSERT_TRUE(status) << status.why;

@@ -153,5 +153,37 @@ TEST(DecodePlan, Workspace) {
   EXPECT_EQ(decided(problem(1, 5, 8192, 32, 8, 64), hopper()).workspace, 128U * (32 * (64 * 4 + 16) + 8));
 }
 
+/// With split_keys each part has a place, and where all sequences have one part nobody needs any. The operands of a run
+/// may ask for a general kernel, whose parts need no more.
+TEST(DecodePlan, Parts) {
+  Attention a = problem(16, 1, 8192, 32, 8, 128);
+  a.split_keys = 1024;
+  PlanData plan = decided(a, hopper());
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 decode bf16 128");
+  EXPECT_EQ(plan.attention().splits, 8);
+  EXPECT_EQ(plan.attention().walkers, 128);
+  EXPECT_EQ(plan.workspace, 16U * 8 * 8 * (8 * (128 * 4 + 16) + 8));
+  const std::size_t of_general = plan.attention().partial_m_l + 8U * 16 * 32 * 2 * 4;
+  EXPECT_EQ(plan.attention().partial_m_l, 8U * 16 * 32 * 128 * 4);
+  EXPECT_LE(of_general, plan.workspace);
+  a.s_k = 1000;
+  EXPECT_EQ(decided(a, hopper()).attention().splits, 1);
+  EXPECT_EQ(decided(a, hopper()).workspace, 0U);
+  a.s_k = 129 * 1024;
+  EXPECT_NE(variant_of(a, hopper()).find("there can be at most 128 parts, but here are 129"), std::string::npos)
+      << variant_of(a, hopper());
+}
+
+/// The kind must not depend on the longest sequence of the batch, nor on the number of SMs.
+TEST(DecodePlan, PartsOfAllLengths) {
+  for (const std::int64_t s_k : {1, 100, 1023, 1024, 8192}) {
+    for (const std::int64_t s_q : {1, 4, 5, 8}) {
+      Attention a = problem(4, s_q, s_k, 32, 8, 128);
+      a.split_keys = 1024;
+      EXPECT_EQ(variant_of(a, hopper()), "sm90 decode bf16 128") << s_q << " " << s_k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace falchion::testing

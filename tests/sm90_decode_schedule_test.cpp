@@ -20,6 +20,7 @@ namespace {
 
 using sm90::DecodeBand;
 using sm90::DecodeHeard;
+using sm90::DecodeParts;
 using sm90::DecodeRange;
 using sm90::DecodeSequence;
 using sm90::DecodeShare;
@@ -255,6 +256,32 @@ TEST(DecodeSchedule, ASequenceWithoutRowsHasATile) {
   const DecodeSequence x = DecodeSequence::of(DecodeBand::make(-1, -1, true, 0), 0, {0, 1000}, 4, 8, 64);
   EXPECT_EQ(x.tiles, 1U);
   EXPECT_EQ(x.row_tiles, 1);
+}
+
+/// The parts of a segment lie side by side, begin at multiples of split_keys of the sequence, and have their middle
+/// inside, so that one share has it.
+TEST(DecodeParts, BeginAtMultiples) {
+  for (int first = 0; first < 9; ++first) {
+    for (int tiles = 1; tiles < 20; ++tiles) {
+      for (int each = 1; each < 7; ++each) {
+        SCOPED_TRACE(text(tiles, " tiles from ", first, ", parts of ", each));
+        const DecodeParts parts{first, tiles, each};
+        int at = 0;
+        for (int part = parts.begin_part(); part <= parts.last_part(); ++part) {
+          EXPECT_EQ(parts.begin(part), at);
+          EXPECT_LT(at, parts.end(part));
+          if (at > 0) { EXPECT_EQ((first + at) % each, 0); }
+          EXPECT_LE(at, parts.middle(part));
+          EXPECT_LT(parts.middle(part), parts.end(part));
+          for (; at < parts.end(part); ++at) {
+            EXPECT_EQ((first + at) / each, part);
+            EXPECT_EQ(parts.of_tile(at), part);
+          }
+        }
+        EXPECT_EQ(at, tiles);
+      }
+    }
+  }
 }
 
 }  // namespace
