@@ -215,10 +215,12 @@ void tell_grid(const PlanData& plan, Story* story) {
 void tell_decode_grid(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
   const int groups = attention.walkers / attention.width, busy = 100 * attention.walkers / plan.gpu.sms;
+  const bool parts = attention.problem.split_keys > 0;
   std::string of_group = attention.width == 1 ? text("1 CTA") : text(attention.width, " CTAs, one per K/V head");
   story->tell("grid",
               text(attention.walkers, " CTAs, 1 an SM, ", busy, " % busy: ", groups, groups == 1 ? " group" : " groups",
-                   " of ", of_group, "; on the device they get equal shares of the tiles of keys"),
+                   " of ", of_group, "; on the device they get equal shares of the tiles of keys",
+                   parts ? ", to the nearest part" : ""),
               {{"grid", Json::object({{"tiles", plan.items},
                                       {"ctas", attention.walkers},
                                       {"from_a_counter", false},

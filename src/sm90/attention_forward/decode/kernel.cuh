@@ -81,13 +81,14 @@ FALCHION_DEVICE void consume(const AttentionArgs& a, const Divisors& by, DecodeW
       rows.multiply(walk, shared, stage, t, found);
       shared.empty[stage].arrive();
     }
+    const int first_turn = tiles & (Config::kTurns - 1);
+    tiles += end - begin;
     leave_sums<Config>(rows, walk.rows, shared, first && a.rotation.dim == 0);
     if constexpr (Config::kParts) {
-      end_part<Config>(a, by, walk, shared, tiles & (Config::kTurns - 1));
+      end_part<Config>(a, by, walk, shared, first_turn);
     } else {
       end_segment<Config>(a, by, walk, messages, shared);
     }
-    tiles += end - begin;
     if (walk.is_first()) break;
   }
 }

@@ -129,10 +129,12 @@ class DecodeWalk {
   FALCHION_DEVICE void find_part() {
     part = parts().of_tile(static_cast<int>(share.end - 1 - begin));
     if (is_later(part)) {
-      if (begin == 0 && part == parts().begin_part()) return share.end = share.begin, void();
-      go_back();
+      const bool none = begin == 0 && part == parts().begin_part();
+      if (!none) go_back();
+      if (none || !has(part)) share = {};
+    } else if (!has(part)) {
+      share = {};
     }
-    if (!has(part)) share.end = share.begin;
   }
   FALCHION_DEVICE std::uint32_t middle(int x) const { return begin + static_cast<std::uint32_t>(parts().middle(x)); }
   FALCHION_DEVICE void find_rows() {
