@@ -94,8 +94,8 @@ constexpr gpu::AttentionFacts attention_decode_facts(VariantKind kind, int d) {
 }
 
 /// The workspace: a place for what each CTA tells another one, or with split_keys one for each part of the keys of each
-/// row tile and K/V head, and behind all places a number for each. What is told of a row is its sums and a message with m
-/// and l.
+/// row tile and K/V head, and behind all places a number for each. What is told of a row is its sums and a message with
+/// m and l.
 struct DecodeWorkspace {
   static constexpr std::size_t kMessage = 16;  // bytes (gpu/blocks/sm90_messages.cuh)
 

@@ -99,7 +99,7 @@ class DecodeWalk {
   FALCHION_DEVICE bool is_later(int x) const { return middle(x) >= share.end; }
   /// Another CTA has the segment's last part, and adds the parts up.
   FALCHION_DEVICE bool tells_parts() const { return is_later(parts().last_part()); }
-  /// The parts of the segment that lie before this CTA's have been found.
+  /// No earlier part of the segment is this CTA's.
   FALCHION_DEVICE bool is_first_of_segment() const { return part == parts().begin_part() || !has(part - 1); }
 
   FALCHION_DEVICE DecodeHeard heard() const {
