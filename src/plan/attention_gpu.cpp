@@ -189,7 +189,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (is_decode_of_hopper(*plan->variant)) {
     decide_decode_grid(device, rows_a_head(a), plan);
     if (a.split_keys > 0 && plan->items > 0) {
-      attention.splits = choose_splits(a, facts, plan->items, device.sms);
+      attention.splits = choose_splits(a, *plan->variant, plan->items, device.sms);
       // A general variant that runs instead has the same parts.
       plan->workspace = std::max(decode_parts_bytes(*plan), attention.splits > 1 ? place_parts(&attention) : 0);
     }
