@@ -25,7 +25,7 @@ def rows_of(name, commit="2026-11-27-8e0f7bb"):
 
 def decodes():
     """Each with its time in us: ours, cudnn, fa3."""
-    return [r for r in rows_of("decode", "2026-11-28-76c2d90") if r["operation"] == "decode"]
+    return [r for r in rows_of("decode", "2026-11-28-1856cfb") if r["operation"] == "decode"]
 
 
 def bytes_of(row):

@@ -95,7 +95,8 @@ void expect_decode(const Path& path, const Attention& a) {
   if (path.backend != Backend::best || a.dtype == DType::f32 || a.h_k == 0) return;  // best is tested on Hopper alone
   const bool few = a.s_q > 0 && a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
   const bool moved = a.append && (a.first_k || a.band.align == Align::top_left || a.band.align == Align::at);
-  if (!few || moved || a.score.softcap != 0 || a.alibi || a.bias || a.mask || a.dropout > 0) return;
+  if (!few || moved || a.score.softcap != 0 || a.score.scale < 0 || a.alibi || a.bias || a.mask || a.dropout > 0)
+    return;
   Plan plan;
   const Status status = Plan::make(a, Pass::forward, path.target(), &plan);
   ASSERT_TRUE(status) << status.why;

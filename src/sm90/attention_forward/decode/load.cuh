@@ -96,7 +96,7 @@ class DecodeProducer {
   }
   /// Loads the tiles of a segment. begin(t): called before tile t. copy(i, key, to, skips): copies this thread's chunk
   /// of row `key` of K, the i-th of the tile, to `to`, and that of V a tile further. skips: unless the key is new. Only
-  /// the last tile of a sequence asks that, because the question costs 5 % of the time where keys lie in pages.
+  /// tiles that may have new keys ask that, because the question costs 5 % of the time where keys lie in pages.
   template <class Begin, class Copy>
   FALCHION_DEVICE void load_tiles(const DecodeWalk<Config>& walk, const Begin& begin, const Copy& copy) {
     const int line0 = thread / kChunks, end = walk.end_tile();
