@@ -88,7 +88,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
   plan.variant = &kGpuVariant;
   plan.gpu.choices = {{&kGpuVariant, {}}};
   plan.gpu.device = "NVIDIA H200";
-  plan.gpu.sms = 132;
+  plan.gpu.sms = plan.gpu.all_sms = 132;
   plan.gpu.ctas = 2;
   plan.workspace = 600000;
   plan.linear().problem.reverse = true;
