@@ -190,5 +190,5 @@ def test_what_flash_attn_refuses() -> None:
         v3.flash_attn_with_kvcache(q, *numbers, k_descale=descale, **given)
     with pytest.raises(falchion.Unsupported, match="one key for each query"):
         v3.flash_attn_with_kvcache(q, *pages, *(torch.ones(B, 1, KV, D) for _ in "kv"), **given | {"cache_seqlens": 3})
-    with pytest.raises(falchion.Invalid, match="must be of one type"):
+    with pytest.raises(falchion.Invalid, match="must be of one type, or both caches of torch.float8_e4m3fn"):
         v3.flash_attn_with_kvcache(q, pages[0], numbers[1], **given)

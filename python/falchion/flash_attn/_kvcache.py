@@ -315,7 +315,8 @@ def _check_caches(
     allowed = {q.dtype, BYTES} if may_be_bytes else {q.dtype}
     if k_cache.dtype not in allowed or k_cache.dtype != v_cache.dtype:
         types = f"{q.dtype}, {k_cache.dtype} and {v_cache.dtype}"
-        raise Invalid(f"q, k_cache and v_cache are of {types}; they must be of one type")
+        other = f", or both caches of {BYTES}" if may_be_bytes else ""
+        raise Invalid(f"q, k_cache and v_cache are of {types}; they must be of one type{other}")
 
 
 def _check_new(
