@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __
   merge_parts<Element>(a, row, rows, b, b, i, h);
 }
 
-/// The same for packed rows (i, h). So do rows of no sequence.
+/// The same for packed rows (i, h). Rows of no sequence stay untouched, too.
 template <class Element>
 __global__ void __launch_bounds__(32 * kCombineWarps)
     attention_combine_packed(const __grid_constant__ AttentionArgs a) {

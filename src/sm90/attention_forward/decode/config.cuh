@@ -63,7 +63,7 @@ struct DecodeConfig {
     DecodeHeard hears;  // whom this CTA hears of the segment
     float m[kWarps][8 * kBlocks], l[kWarps][8 * kBlocks];
     // full: all producers' copies have come. empty: the warps of a stage have read it. emptied: the places that this
-    // CTA will read have been emptied.
+    // CTA will read have been emptied, or with split_keys written.
     gpu::SplitBarrier full[kStages], empty[kStages], emptied;
     std::uint32_t of_warp[kThreads / 32];  // tiles of the sequences of each warp
     int sequence;                          // that of this CTA's last tile
