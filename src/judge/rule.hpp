@@ -30,11 +30,16 @@ inline double unit_at(DType dtype, double magnitude) {
 }
 
 /// Numbers below this may be rounded to a multiple of it, or to 0. It is f16's smallest number, and f32's and bf16's
-/// smallest normal number, below which GPUs and AMX flush to 0.
-inline double lowest_unit(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
+/// smallest normal number, below which GPUs and AMX flush to 0. 8-bit types have no numbers that are flushed.
+inline double lowest_unit(DType dtype) {
+  if (dtype == DType::i8 || dtype == DType::e4m3) return unit_at(dtype, 0);
+  return dtype == DType::f16 ? 0x1p-24 : 0x1p-126;
+}
 
 /// The largest finite number of the type.
 inline double largest_of(DType dtype) {
+  if (dtype == DType::i8) return 127;
+  if (dtype == DType::e4m3) return 448;
   const int digits = dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
   return std::ldexp(1 - std::ldexp(1.0, -digits), dtype == DType::f16 ? 16 : 128);
 }

@@ -112,8 +112,6 @@ std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
 std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
-  if (is_for_pages(listed) && a.page_size == 0) return "it is for the pages of a cache";
-  if (is_for_bytes(listed) && !is_8bit(dtype_of_k(a))) return "it is for an 8-bit cache";
   if (std::string why = why_not_parts(a); !why.empty()) return why;
   if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)

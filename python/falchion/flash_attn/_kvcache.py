@@ -243,7 +243,8 @@ class Cache:
                     options = {**options, "k_new": last_contiguous(k), "v_new": last_contiguous(v)}
                 else:
                     if self.caches[0].dtype == BYTES:
-                        raise Unsupported(f"k has not one key for each query, and the caches are of {BYTES}")
+                        found = f"k has {k.shape[-3]} keys for {q.shape[-3]} queries"
+                        raise Unsupported(f"{found}; caches of {BYTES} take one key for each query, in place")
                     self._append(k, v)
             return self._run(last_contiguous(q), options)
 
