@@ -174,13 +174,17 @@ TEST(DecodePlan, Parts) {
       << variant_of(a, hopper());
 }
 
-/// The kind must not depend on the longest sequence of the batch, nor on the number of SMs.
+/// The kind must not depend on the longest sequence of the batch, nor on how many SMs the plan may use.
 TEST(DecodePlan, PartsOfAllLengths) {
   for (const std::int64_t s_k : {1, 100, 1023, 1024, 8192}) {
     for (const std::int64_t s_q : {1, 4, 5, 8}) {
       Attention a = problem(4, s_q, s_k, 32, 8, 128);
       a.split_keys = 1024;
-      EXPECT_EQ(variant_of(a, hopper()), "sm90 decode bf16 128") << s_q << " " << s_k;
+      for (const int sms : {0, 1, 66}) {
+        Target target = hopper();
+        target.sms = static_cast<std::uint16_t>(sms);
+        EXPECT_EQ(variant_of(a, target), "sm90 decode bf16 128") << s_q << " " << s_k << " on " << sms;
+      }
     }
   }
 }

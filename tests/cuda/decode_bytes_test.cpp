@@ -14,15 +14,6 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
-/// Why this suite cannot run on this machine, or "" where it can.
-std::string why_not_here() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 90) return "";
-  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
-}
-
 /// 8, 16 and 32 rows of each head dim, a sequence on many CTAs, and sequences of all lengths.
 std::vector<Case> shapes() {
   std::vector<Case> out;
@@ -69,7 +60,7 @@ void expect_right(Instance x) {
 class DecodeBytes : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(DecodeBytes, HaveTheNumbersOfTheDefinition) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   std::size_t n = GetParam();
   for (const DType q : {DType::bf16, DType::f16}) {
     for (const DType dtype : {DType::e4m3, DType::i8}) {
@@ -87,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecodeBytes, ::testing::Range<std::size_t>(0, s
 
 /// Each kind of scales beside each type, with new keys that turn, and with holes in the table.
 TEST(DecodeBytesOf, NewKeysUnderEachKindOfScales) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::e4m3, DType::i8}) {
     for (const Scales scales : kAllScales) {
       for (const std::int64_t page : {0, 1, 48}) {
@@ -104,7 +95,7 @@ TEST(DecodeBytesOf, NewKeysUnderEachKindOfScales) {
 
 /// Scales of V that lie 2^80 apart: P times the scale is rounded to f16 and must neither overflow nor vanish.
 TEST(DecodeBytesOf, ScalesThatLieFarApart) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::e4m3, DType::i8}) {
     for (const float least : {0x1p-90F, 0x1p-40F, 0x1p40F}) {
       SCOPED_TRACE(std::string(name(dtype)) + ", " + std::to_string(least));

@@ -18,14 +18,6 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
-std::string why_not_here() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 90) return "";
-  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
-}
-
 /// A problem with lengths, and how its keys lie and come.
 struct Cached {
   Case row;
@@ -77,7 +69,7 @@ class DecodeCache : public ::testing::TestWithParam<Cached> {};
 
 /// The kind is decode, whatever the plan could have taken instead, and all runs have the same bits.
 TEST_P(DecodeCache, IsTheDefinition) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(dtype));
     Instance x = make(GetParam(), dtype);
@@ -212,7 +204,7 @@ void replays(const Cached& cached) {
 }
 
 TEST(DecodeCacheGraph, ManyReplaysWithOtherLengthsAndPagesSlow) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   const std::vector<std::int32_t> whole(5, 2000);
   replays({Case{"pages", 5, 1, 2000, 8, 2, 64, 64}.used_k(whole), {16, 3}});
   replays({Case{"append", 5, 2, 2000, 8, 2, 128, 128}.causal().sinks().used_k(whole), {16, 3}, true, 64});

@@ -16,14 +16,6 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
-std::string why_not_here() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 90) return "";
-  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
-}
-
 struct InParts {
   Case row;
   std::int64_t split_keys;
@@ -103,7 +95,7 @@ void run_parts(const Instance& in_rows, const InParts& parts, const Pages& pages
 class DecodeParts : public ::testing::TestWithParam<InParts> {};
 
 TEST_P(DecodeParts, KeepTheBitsOfASequence) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   const InParts& parts = GetParam();
   for (const DType dtype : {DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(dtype));

@@ -14,15 +14,6 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
-/// Why this suite cannot run on this machine, or "" where it can.
-std::string why_not_here() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 90) return "";
-  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
-}
-
 /// Problems whose lists of tiles differ: one head on all SMs, with totals; heads side by side; more heads than SMs; a
 /// number of heads that divides nothing; more sequences than threads; two row blocks; other head dims.
 std::vector<Case> shapes() {
@@ -57,7 +48,7 @@ class Decode : public ::testing::TestWithParam<Case> {};
 
 /// The workspace may hold anything before a run. Each run has the same bits.
 TEST_P(Decode, FromAnyWorkspace) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     Instance x = make_instance(GetParam(), dtype);
     const Reference reference(x);
@@ -113,7 +104,7 @@ class Captured {
 /// One graph for 50 sets of lengths: each replay has the bits of a launch of its own. Every third replay finds other
 /// bytes in the workspace, the others what the replay before has left there, under the same launch number.
 TEST(DecodeGraph, FiftySetsOfLengths) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const Case& row : {Case{"b 3", 3, 1, 6000, 8, 2, 128, 128}.used_k({6000, 6000, 6000}),
                           Case{"b 40", 40, 2, 900, 8, 2, 64, 64}.causal().used_k(std::vector<std::int32_t>(40, 900))}) {
     Instance x = make_instance(row, DType::bf16);
@@ -145,7 +136,7 @@ TEST(DecodeGraph, FiftySetsOfLengths) {
 /// Two plans on two streams take each other's SMs. Part of a grid then waits until the other one ends, and nobody may
 /// wait for what has not begun.
 TEST(DecodeGraph, TwoStreamsAtOnce) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   Instance x = make_instance(Case{"x", 1, 1, 9000, 8, 1, 128, 128}, DType::bf16);
   Instance y = make_instance(Case{"y", 4, 1, 3000, 32, 8, 128, 128}.used_k({3000, 1, 700, 2222}), DType::bf16);
   OnDevice first(kHopper, &x), second(kHopper, &y);
@@ -167,7 +158,7 @@ TEST(DecodeGraph, TwoStreamsAtOnce) {
 /// Many replays one behind another, each of which may begin before the one before it has ended, and all with the same
 /// launch number.
 TEST(DecodeGraph, ManyReplaysSlow) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const Case& row :
        {Case{"one head", 1, 1, 4000, 8, 1, 128, 128}, Case{"eight heads", 1, 1, 1024, 32, 8, 128, 128},
         Case{"ragged", 5, 1, 2000, 8, 2, 64, 64}.used_k({2000, 0, 63, 64, 1717})}) {

@@ -24,6 +24,15 @@ namespace falchion::testing {
     ASSERT_TRUE(asserted) << asserted.why;      \
   } while (false)
 
+inline const Path kHopper{Backend::sm90, ""};
+
+/// Why what is for Hopper alone cannot run on this machine, or "" where it can.
+inline std::string why_no_hopper() {
+  const cuda::Device device = cuda::current_device();
+  if (device.sm == 90) return "";
+  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
+}
+
 /// A stream that does not wait for the default stream.
 class OwnStream {
  public:

@@ -13,8 +13,6 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
 std::string why_not_here() {
   if (!kHopper.has(DType::f32)) return "this build has no variant of sm90 for f32";
   return kHopper.why_not();

@@ -14,13 +14,10 @@
 namespace falchion::testing {
 namespace {
 
-const Path kHopper{Backend::sm90, ""};
-
 class CachePagesOnHopper : public ::testing::Test {
  protected:
   void SetUp() override {
-    const cuda::Device device = cuda::current_device();
-    if (device.sm != 90) GTEST_SKIP() << (device.sm == 0 ? device.why_not : device.name + " is no Hopper");
+    if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

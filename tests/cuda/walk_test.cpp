@@ -28,13 +28,6 @@ double difference(const HostTensor& a, const HostTensor& b) {
   return most;
 }
 
-/// Why this suite cannot run on this machine, or "" where it can.
-std::string why_not_here() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 90) return "";
-  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
-}
-
 /// Compares what both paths have written.
 void expect_the_same(const Instance& x, const Instance& y) {
   // |O| is below 4, and mostly below 1. In f32 the error of either path is some units.
@@ -47,7 +40,7 @@ void expect_the_same(const Instance& x, const Instance& y) {
 /// plan.
 template <class See>
 void expect_as_sm80(const Case& row, const See& see) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(dtype));
     Instance x = make_instance(row, dtype), y = make_instance(row, dtype);
@@ -85,7 +78,7 @@ class Counted : public ::testing::TestWithParam<Case> {};
 /// The workspace may hold anything before a run. Which CTA gets which tile is different each time, and must not change
 /// a bit of the result.
 TEST_P(Counted, FromAnyWorkspace) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   Instance x = make_instance(GetParam(), DType::bf16), y = make_instance(GetParam(), DType::bf16);
   OnDevice hopper(Path{Backend::sm90, ""}, &x), ampere(Path{Backend::sm80, ""}, &y);
   ASSERT_OK(hopper.status());
@@ -112,7 +105,7 @@ TEST_P(Counted, FromAnyWorkspace) {
 /// A graph runs with the same launch number each time and finds in the workspace what its last run left there. Between
 /// two of its runs the workspace is left alone, and then another launch uses it.
 TEST_P(Counted, AGraphRunsAgain) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hopper(); !why.empty()) GTEST_SKIP() << why;
   Instance x = make_instance(GetParam(), DType::bf16);
   OnDevice hopper(Path{Backend::sm90, ""}, &x);
   ASSERT_OK(hopper.status());
