@@ -72,7 +72,9 @@ struct TileRecord : RowsRecord {
 /// warpgroup has the scheduler warp and the producer.
 template <class Element_, int kD_, Kind kind, VariantTile name = VariantTile::usual>
 struct AttentionForwardConfig {
-  using Element = Element_;
+  using Element = Element_;                                                                          // of V, P and O
+  using ElementQk = std::conditional_t<kind == Kind::int8_scores, std::int8_t, Element>;             // of Q and K
+  using SumQk = std::conditional_t<std::is_same_v<ElementQk, std::int8_t>, std::int32_t, float>;  // of S
   static constexpr Tile kTile = attention_forward_tile(kind, kD_, name);
   static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
   // One row of Q and K (kWidth) and one row of V (kWidthV) in shared memory, in elements: first all high parts, then
@@ -86,6 +88,7 @@ struct AttentionForwardConfig {
   static constexpr Turns kTurns = kTile.turns;
   static constexpr int kEarly = kTile.early;
   static constexpr bool kPages = kind == Kind::pages;
+  static constexpr bool kScaled = kind == Kind::int8_scores;  // Q, K and V may have scales
   static constexpr int kProducers = kPages ? 2 : 1;  // that read a record
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
@@ -97,18 +100,22 @@ struct AttentionForwardConfig {
   static_assert((kRows - 64 + kKeys - 1) / kKeys <= kStages || kConsumers == 1 || !kNextKFirst);
   static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
-  // A swizzled TMA box is at most 128 bytes wide. So it has 64 columns of all rows of a tile, or 32 columns where D is
-  // no multiple of 64. The 16-byte chunk c of row r lies at c ^ (r % 8), or at c ^ (r / 2 % 4) in rows of 64 bytes, and
+  // A swizzled TMA box is at most 128 bytes wide. So it has 128 bytes of all rows of a tile, or 64 where the rows are no
+  // multiple of 128. The 16-byte chunk c of row r lies at c ^ (r % 8), or at c ^ (r / 2 % 4) in rows of 64 bytes, and
   // wgmma reads that without bank conflicts. V is read transposed, but it is never stored so.
   static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = Tile::kRecords;
-  static constexpr int kBox = kD % 64 == 0 ? 64 : 32;
-  static_assert(!kPages || (kBox == 64 && (kKeys & (kKeys - 1)) == 0 && kKeys <= kLeastPiece * 32));
+  template <class T>
+  static constexpr int columns_of_box(int d) {
+    return (d * sizeof(T) % 128 == 0 ? 128 : 64) / static_cast<int>(sizeof(T));
+  }
+  static constexpr int kBox = columns_of_box<ElementQk>(kD), kBoxV = columns_of_box<Element>(kDv);
+  static_assert(!kPages || (kBox == 64 && kBoxV == 64 && (kKeys & (kKeys - 1)) == 0 && kKeys <= kLeastPiece * 32));
   static constexpr int kBoxes = kWidth / kBox;
-  static constexpr int kBoxesV = kWidthV / kBox;
-  using AtomK =
-      std::conditional_t<kBox == 64, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_K_SW64_Atom<Element>>;
-  using AtomMN = std::conditional_t<kBox == 64, cute::GMMA::Layout_MN_SW128_Atom<Element>,
+  static constexpr int kBoxesV = kWidthV / kBoxV;
+  using AtomK = std::conditional_t<kBox * sizeof(ElementQk) == 128, cute::GMMA::Layout_K_SW128_Atom<ElementQk>,
+                                   cute::GMMA::Layout_K_SW64_Atom<ElementQk>>;
+  using AtomMN = std::conditional_t<kBoxV * sizeof(Element) == 128, cute::GMMA::Layout_MN_SW128_Atom<Element>,
                                     cute::GMMA::Layout_MN_SW64_Atom<Element>>;
   template <class Rows>
   using Stages = cute::Shape<Rows, cute::Int<kWidth>, cute::Int<kStages>>;
@@ -128,9 +135,9 @@ struct AttentionForwardConfig {
 
   static constexpr int kSizeQ = kRows * kWidth, kSizeK = kKeys * kWidth, kSizeV = kKeys * kWidthV;  // elements
   struct Shared {
-    alignas(1024) Element q[kStagesQ][kSizeQ];  // (M, D)
-    alignas(1024) Element k[kStages][kSizeK];   // (N, D)
-    alignas(1024) Element v[kStages][kSizeV];   // (N, D)
+    alignas(1024) ElementQk q[kStagesQ][kSizeQ];  // (M, D)
+    alignas(1024) ElementQk k[kStages][kSizeK];   // (N, D)
+    alignas(1024) Element v[kStages][kSizeV];     // (N, D)
     TileRecord tile[kTiles];
     RowsRecord done[4 * kConsumers];  // for each consumer warp, the tile whose O it has yet to store
     // full: the bytes or the record have arrived. empty: each consumer warp (and the producer, for a record) has read
@@ -139,21 +146,23 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier wanted;  // the producer wants the next record
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
-    // Kind pages: which keys of K are in pages that are not there, a bit for each kLeastPiece keys of a stage. Each
-    // stage has two words, for its rounds in turn, so a warp may read its word after it has released the stage.
-    std::uint32_t holes[2][kStages];
+    // A word that comes with a tile of K. Kind pages: which keys are in pages that are not there, a bit for each
+    // kLeastPiece keys. Kind int8_scores: the scale. Each stage has two words, for its rounds in turn, so a warp may
+    // read its word after it has released the stage.
+    std::uint32_t words[2][kStages];
   };
   static_assert(sizeof(TileRecord) == Tile::kRecordBytes && sizeof(RowsRecord) == Tile::kRowsRecordBytes);
   static_assert(sizeof(cutlass::arch::ClusterBarrier) == Tile::kBarrierBytes);
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes <= kTile.shared_limit());
 
-  // S = Q K^T has both operands in shared memory, O += P V has P in registers, and both have f32 accumulators.
+  // S = Q K^T has both operands in shared memory, O += P V has P in registers, and both have 32-bit accumulators.
   template <int kN>
   using ShapeOf = cute::Shape<cute::Int<kRows>, cute::Int<kN>, cute::Int<kD>>;
   using Warpgroups = cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>;
   using MmaQk = decltype(cute::make_tiled_mma(
-      cute::GMMA::ss_op_selector<Element, Element, float, ShapeOf<kKeys>, cute::GMMA::Major::K, cute::GMMA::Major::K>(),
+      cute::GMMA::ss_op_selector<ElementQk, ElementQk, SumQk, ShapeOf<kKeys>, cute::GMMA::Major::K,
+                                 cute::GMMA::Major::K>(),
       Warpgroups{}));
   using MmaPv = decltype(cute::make_tiled_mma(cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns>,
                                                                          cute::GMMA::Major::K, cute::GMMA::Major::MN>(),

@@ -163,7 +163,7 @@ class Consumer {
     if constexpr (Config::kPages) {
       asm volatile("ld.shared.u32 %0, [%1];"
                    : "=r"(holes)
-                   : "r"(cute::cast_smem_ptr_to_uint(&shared.holes[at_k.parity][at_k.stage])));
+                   : "r"(cute::cast_smem_ptr_to_uint(&shared.words[at_k.parity][at_k.stage])));
     }
     return holes;
   }
@@ -293,9 +293,9 @@ class Consumer {
     if (!a.packed && a.used_k == nullptr) return;
     const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
     if (keys >= kKeys) return;
-    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBox), in chunks of 16 bytes
+    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBoxV), in chunks of 16 bytes
     for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeV / 8; i += 128 * Config::kConsumers) {
-      if (i / (Config::kBox / 8) % kKeys >= keys) v[i] = uint4{};
+      if (i / (Config::kBoxV / 8) % kKeys >= keys) v[i] = uint4{};
     }
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::NamedBarrier::sync(128 * Config::kConsumers, Config::kConsumers);

@@ -19,6 +19,7 @@ using namespace gpu;
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
+  using ElementQk = typename Config::ElementQk;
   const bool packed_k = has_packed_keys(a);
   const TensorBox q{a.packed ? 1 : a.b,     a.packed ? a.total_q : a.s_q, a.h_q, a.d_qk, Config::kBox, a.group,
                     Config::kRows / a.group};
@@ -30,8 +31,9 @@ cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   }
   TensorBox v = k;
   v.d = a.d_v;
-  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.o.data);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, a.o.data);
+  v.box_columns = Config::kBoxV;
+  cudaError_t error = make_tensor_map<ElementQk>(&maps->q, a.q, q, a.o.data);
+  if (error == cudaSuccess) error = make_tensor_map<ElementQk>(&maps->k, a.k, k, a.o.data);
   if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.o.data);
   return error;
 }

@@ -84,7 +84,7 @@ class PageProducer {
     }
   }
   FALCHION_DEVICE void store_holes(unsigned holes) const {
-    const std::uint32_t to = cute::cast_smem_ptr_to_uint(&shared.holes[at.parity][at.stage]);
+    const std::uint32_t to = cute::cast_smem_ptr_to_uint(&shared.words[at.parity][at.stage]);
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(holes) : "memory");
   }
   /// Loads a tile of K or V, each lane its piece, if it has one: to its lines of each box of the tile. page, row: where

@@ -10,7 +10,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { plain, score, halves, pages };
+enum class Kind { plain, score, halves, pages, int8_scores };
 
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
@@ -39,6 +39,8 @@ struct Tile {
   constexpr int d_v() const { return head_dim_v > 0 ? head_dim_v : d; }
   /// The 16-bit numbers for one number of Q, K and V. Kind halves splits an f32 number into two.
   constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
+  /// The bytes of a number of Q and K. V has 16 bits in each kind.
+  constexpr int bytes_qk() const { return kind == Kind::int8_scores ? 1 : 2; }
   /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
   /// d 256 O alone takes half of its registers.
   constexpr int columns() const { return kind == Kind::halves && d > 128 ? 64 : d_v(); }
@@ -47,7 +49,7 @@ struct Tile {
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
   // In shared memory, after the tiles of Q, K and V, are the records of tiles that the scheduler works out ahead, a
-  // record of rows for each consumer warp (16 rows), barriers, and the holes of kind pages. The config asserts their
+  // record of rows for each consumer warp (16 rows), barriers, and the words of tiles of keys. The config asserts their
   // sizes.
   static constexpr int kRecords = 2;
   /// The producer requests the next record when so many tiles of keys are left to load.
@@ -59,9 +61,9 @@ struct Tile {
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
-    const int holes = 4 * 2 * stages;
-    const int numbers = stages_q * rows * d + stages * keys * (d + d_v());
-    return 2 * parts() * numbers + (records + barriers + holes + 1023) / 1024 * 1024;
+    const int words = 4 * 2 * stages;
+    const int of_qk = bytes_qk() * (stages_q * rows + stages * keys) * d, of_v = 2 * stages * keys * d_v();
+    return parts() * (of_qk + of_v) + (records + barriers + words + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
