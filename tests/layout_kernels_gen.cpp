@@ -81,11 +81,12 @@ void sm90_kernel(const std::string& kind) {
   const Writer w{"sm90:" + kind + ":" + std::to_string(Config::kD)};
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
+  constexpr long kBytes = sizeof(typename Config::ElementQk);
   const bool parts = Config::kParts == 2;  // then D in shared memory is that of the high parts and of the low ones
   w.item("sQ", parts ? "Q in shared memory, both parts, (M, 2 D, stages)" : "Q in shared memory, (M, D, stages)",
-         typename Config::LayoutQ{}, 2L * Config::kStagesQ * Config::kSizeQ);
+         typename Config::LayoutQ{}, kBytes * Config::kStagesQ * Config::kSizeQ);
   w.item("sK", parts ? "K, both parts, (N, 2 D, stages)" : "K, (N, D, stages)", typename Config::LayoutK{},
-         2L * Config::kStages * Config::kSizeK);
+         kBytes * Config::kStages * Config::kSizeK);
   w.item(
       "sVt",
       parts ? "V transposed, a view of V, both parts, (2 D, N, stages)" : "V transposed, a view of V, (D, N, stages)",

@@ -47,25 +47,30 @@ void for_each_variant(F f) {
 
 // ---- TMA, written from CUDA's documentation and without code of ours ------------------------------------------------
 
-/// Returns where TMA puts an element of a tile of so many rows, counted in elements. The tile consists of boxes of
-/// box_columns columns, one after another. The rows of a box are contiguous, and the 16-byte chunks of a row are
-/// swizzled.
-int tma_place(int box_columns, int rows, int row, int column) {
-  const int box = column / box_columns, chunk = column % box_columns / 8;
+/// The columns of a box and the bytes of a number.
+struct Box {
+  int columns, bytes;
+  int of_chunk() const { return 16 / bytes; }  // numbers
+};
+
+/// Returns where TMA puts an element of a tile of so many rows, counted in elements. The tile consists of boxes, one
+/// after another. The rows of a box are contiguous, and the 16-byte chunks of a row are swizzled.
+int tma_place(Box b, int rows, int row, int column) {
+  const int box = column / b.columns, chunk = column % b.columns / b.of_chunk();
   // The first case has rows of 128 bytes, and the second has rows of 64 bytes.
-  const int at = box_columns == 64 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;
-  return (box * rows + row) * box_columns + at * 8 + column % 8;
+  const int at = b.columns * b.bytes == 128 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;
+  return (box * rows + row) * b.columns + at * b.of_chunk() + column % b.of_chunk();
 }
 
 /// Returns the first element of stages x rows x columns for which place(row, column, stage) is not where TMA puts it,
 /// or "".
 template <class Place>
-std::string differs_from_tma(int box_columns, int rows, int columns, int stages, Place place) {
+std::string differs_from_tma(Box box, int rows, int columns, int stages, Place place) {
   for (int stage = 0; stage < stages; ++stage)
     for (int row = 0; row < rows; ++row)
       for (int column = 0; column < columns; ++column) {
         const int ours = place(row, column, stage);
-        const int expected = stage * rows * columns + tma_place(box_columns, rows, row, column);
+        const int expected = stage * rows * columns + tma_place(box, rows, row, column);
         if (ours != expected)
           return "row " + std::to_string(row) + " column " + std::to_string(column) + " stage " +
                  std::to_string(stage) + ": " + std::to_string(ours) + ", TMA " + std::to_string(expected);
@@ -77,16 +82,17 @@ std::string differs_from_tma(int box_columns, int rows, int columns, int stages,
 /// takes for K. Returns how many of the 8 lie in the same 4 banks in the worst case, where 1 means no conflict, and 9
 /// where the 16 bytes are not in one piece.
 template <class Place>
-int ways(int rows, int columns, Place place) {
+int ways(Box box, int rows, int columns, Place place) {
+  const int chunk = box.of_chunk();
   int worst = 0;
   for (int row = 0; row < rows; row += 8)
-    for (int column = 0; column < columns; column += 8) {
+    for (int column = 0; column < columns; column += chunk) {
       std::array<int, 8> in_group{};
       for (int r = row; r < row + 8; ++r) {
         const int first = place(r, column, 0);
-        for (int c = 0; c < 8; ++c)
-          if (place(r, column + c, 0) != first + c || first % 8 != 0) return 9;
-        ++in_group[static_cast<std::size_t>(first / 8 % 8)];
+        for (int c = 0; c < chunk; ++c)
+          if (place(r, column + c, 0) != first + c || first % chunk != 0) return 9;
+        ++in_group[static_cast<std::size_t>(first / chunk % 8)];
       }
       worst = std::max(worst, *std::max_element(in_group.begin(), in_group.end()));
     }
@@ -126,13 +132,15 @@ auto place_of_v() {
   return [transposed](int key, int column, int stage) { return transposed(column, key, stage); };
 }
 
-/// Calls f(what, rows, columns, stages, place) for Q, K and V.
+/// Calls f(what, box, rows, columns, stages, place) for Q, K and V.
 template <class Config, class F>
 void for_each_operand(F f) {
   auto& shared = shared_memory<Config>();
-  f("Q", Config::kRows, Config::kWidth, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
-  f("K", Config::kKeys, Config::kWidth, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
-  f("V", Config::kKeys, Config::kWidthV, Config::kStages, place_of_v<Config>());
+  const Box of_qk{Config::kBox, sizeof(typename Config::ElementQk)},
+      of_v{Config::kBoxV, sizeof(typename Config::Element)};
+  f("Q", of_qk, Config::kRows, Config::kWidth, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
+  f("K", of_qk, Config::kKeys, Config::kWidth, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
+  f("V", of_v, Config::kKeys, Config::kWidthV, Config::kStages, place_of_v<Config>());
 }
 
 // ---- The tests ------------------------------------------------------------------------------------------------------
@@ -140,8 +148,8 @@ void for_each_operand(F f) {
 TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
-    for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto place) {
-      EXPECT_EQ(differs_from_tma(Config::kBox, rows, columns, stages, place), "") << what;
+    for_each_operand<Config>([](const char* what, Box box, int rows, int columns, int stages, auto place) {
+      EXPECT_EQ(differs_from_tma(box, rows, columns, stages, place), "") << what;
       EXPECT_TRUE(is_bijection(rows, columns, stages, place)) << what;
     });
   });
@@ -150,8 +158,8 @@ TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
 TEST(Sm90Layouts, NoBankConflicts) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
-    for_each_operand<Config>([](const char* what, int rows, int columns, int, auto place) {
-      EXPECT_EQ(ways(rows, columns, place), 1) << what;
+    for_each_operand<Config>([](const char* what, Box box, int rows, int columns, int, auto place) {
+      EXPECT_EQ(ways(box, rows, columns, place), 1) << what;
     });
   });
 }
@@ -161,15 +169,15 @@ TEST(Sm90Layouts, NoBankConflicts) {
 TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
-    for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto) {
-      constexpr int kWays = Config::kBox == 64 ? 8 : 4;
+    for_each_operand<Config>([](const char* what, Box box, int rows, int columns, int stages, auto) {
+      const int all_ways = box.columns * box.bytes == 128 ? 8 : 4;
       const auto boxes = [=](int r, int c, int) {
-        return (c / Config::kBox * rows + r) * Config::kBox + c % Config::kBox;
+        return (c / box.columns * rows + r) * box.columns + c % box.columns;
       };
       const auto whole_rows = [=](int r, int c, int stage) { return (stage * rows + r) * columns + c; };
-      EXPECT_EQ(ways(rows, columns, boxes), kWays) << what;
-      EXPECT_EQ(ways(rows, columns, whole_rows), kWays) << what;
-      EXPECT_NE(differs_from_tma(Config::kBox, rows, columns, stages, whole_rows), "") << what;
+      EXPECT_EQ(ways(box, rows, columns, boxes), all_ways) << what;
+      EXPECT_EQ(ways(box, rows, columns, whole_rows), all_ways) << what;
+      EXPECT_NE(differs_from_tma(box, rows, columns, stages, whole_rows), "") << what;
       EXPECT_TRUE(is_bijection(rows, columns, stages, whole_rows)) << what;
       EXPECT_FALSE(is_bijection(rows, columns, 2, boxes)) << what << ": both stages in one place";
     });
@@ -181,10 +189,10 @@ TEST(Sm90Layouts, AnotherSwizzleIsFound) {
   const auto place = [](auto atom) { return place_in(memory, tile_to_shape(atom, Shape<_64, _128, _1>{})); };
   const auto rows_of_128_bytes = place(GMMA::Layout_K_SW128_Atom<bf16>{});
   const auto rows_of_64_bytes = place(GMMA::Layout_K_SW64_Atom<bf16>{});
-  EXPECT_EQ(differs_from_tma(64, 64, 128, 1, rows_of_128_bytes), "");
-  EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_64_bytes), "");
-  EXPECT_EQ(differs_from_tma(64, 64, 128, 1, rows_of_64_bytes), "row 0 column 32 stage 0: 2048, TMA 32");
-  EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_128_bytes), "row 0 column 32 stage 0: 32, TMA 2048");
+  EXPECT_EQ(differs_from_tma({64, 2}, 64, 128, 1, rows_of_128_bytes), "");
+  EXPECT_EQ(differs_from_tma({32, 2}, 64, 128, 1, rows_of_64_bytes), "");
+  EXPECT_EQ(differs_from_tma({64, 2}, 64, 128, 1, rows_of_64_bytes), "row 0 column 32 stage 0: 2048, TMA 32");
+  EXPECT_EQ(differs_from_tma({32, 2}, 64, 128, 1, rows_of_128_bytes), "row 0 column 32 stage 0: 32, TMA 2048");
 }
 
 /// Kind halves takes each part of Q and K as a tile of its own, and of each part of V the columns of one product. These
@@ -235,7 +243,7 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
     for (int key = 0; key < Config::kKeys; ++key)
       for (int column = 0; column < Config::kWidthV; ++column) {
         const int chunk = place(key, column, 0) / 8;
-        ASSERT_EQ(chunk / (Config::kBox / 8) % Config::kKeys, key) << "column " << column;
+        ASSERT_EQ(chunk / (Config::kBoxV / 8) % Config::kKeys, key) << "column " << column;
       }
   });
 }
@@ -271,8 +279,8 @@ TEST(Sm90Layouts, BoxesAreAligned) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
     using Shared = typename Config::Shared;
-    constexpr std::size_t kBytes = sizeof(typename Config::Element);
-    constexpr std::size_t kPattern = 8 * Config::kBox * kBytes;
+    constexpr std::size_t kBytes = sizeof(typename Config::ElementQk), kBytesV = sizeof(typename Config::Element);
+    constexpr std::size_t kPattern = 8 * Config::kBox * kBytes, kPatternV = 8 * Config::kBoxV * kBytesV;
     alignas(1024) static unsigned char memory[sizeof(Shared)];
     const auto& shared = *reinterpret_cast<const Shared*>(memory);
     const auto offset = [](const auto& member) { return reinterpret_cast<const unsigned char*>(&member) - memory; };
@@ -282,15 +290,17 @@ TEST(Sm90Layouts, BoxesAreAligned) {
     EXPECT_EQ(offset(shared.v) % 1024, 0);
     EXPECT_EQ(Config::kSizeQ * kBytes % 1024, 0u) << "the second stage of Q";
     EXPECT_EQ(Config::kSizeK * kBytes % 1024, 0u) << "further stages of K";
-    EXPECT_EQ(Config::kSizeV * kBytes % 1024, 0u) << "further stages of V";
+    EXPECT_EQ(Config::kSizeV * kBytesV % 1024, 0u) << "further stages of V";
     EXPECT_EQ(Config::kRows * Config::kBox * kBytes % kPattern, 0u) << "further boxes of Q";
-    EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K and V";
+    EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K";
+    EXPECT_EQ(Config::kKeys * Config::kBoxV * kBytesV % kPatternV, 0u) << "further boxes of V";
     EXPECT_EQ(offset(shared.full_q) % 8, 0) << "barriers";
     EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kWidth);
-    EXPECT_EQ(Config::kBoxesV * Config::kBox, Config::kWidthV);
+    EXPECT_EQ(Config::kBoxesV * Config::kBoxV, Config::kWidthV);
     EXPECT_EQ(Config::kWidth, Config::kParts * Config::kD);
     EXPECT_EQ(Config::kWidthV, Config::kParts * Config::kDv);
     EXPECT_LE(Config::kBox * kBytes, 128u) << "the widest swizzle";
+    EXPECT_LE(Config::kBoxV * kBytesV, 128u) << "the widest swizzle";
     EXPECT_LE(std::max(Config::kRows, Config::kKeys), 256) << "rows of a box";
   });
 }
@@ -298,9 +308,9 @@ TEST(Sm90Layouts, BoxesAreAligned) {
 TEST(Sm90Layouts, SharedMemory) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
-    constexpr int kBytes = sizeof(typename Config::Element);
-    EXPECT_GE(Config::kSharedBytes,
-              (Config::kStagesQ * Config::kSizeQ + Config::kStages * (Config::kSizeK + Config::kSizeV)) * kBytes);
+    constexpr int kBytes = sizeof(typename Config::ElementQk), kBytesV = sizeof(typename Config::Element);
+    EXPECT_GE(Config::kSharedBytes, (Config::kStagesQ * Config::kSizeQ + Config::kStages * Config::kSizeK) * kBytes +
+                                        Config::kStages * Config::kSizeV * kBytesV);
     EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
     EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM has for its CTAs";
   });

@@ -72,8 +72,8 @@ struct TileRecord : RowsRecord {
 /// warpgroup has the scheduler warp and the producer.
 template <class Element_, int kD_, Kind kind, VariantTile name = VariantTile::usual>
 struct AttentionForwardConfig {
-  using Element = Element_;                                                                          // of V, P and O
-  using ElementQk = std::conditional_t<kind == Kind::int8_scores, std::int8_t, Element>;             // of Q and K
+  using Element = Element_;                                                                       // of V, P and O
+  using ElementQk = std::conditional_t<kind == Kind::int8_scores, std::int8_t, Element>;          // of Q and K
   using SumQk = std::conditional_t<std::is_same_v<ElementQk, std::int8_t>, std::int32_t, float>;  // of S
   static constexpr Tile kTile = attention_forward_tile(kind, kD_, name);
   static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
@@ -89,7 +89,7 @@ struct AttentionForwardConfig {
   static constexpr int kEarly = kTile.early;
   static constexpr bool kPages = kind == Kind::pages;
   static constexpr bool kScaled = kind == Kind::int8_scores;  // Q, K and V may have scales
-  static constexpr int kProducers = kPages ? 2 : 1;  // that read a record
+  static constexpr int kProducers = kPages ? 2 : 1;           // that read a record
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // K of the next tile of keys is loaded before V of this one, because S of the next tile runs under the softmax of
@@ -100,9 +100,9 @@ struct AttentionForwardConfig {
   static_assert((kRows - 64 + kKeys - 1) / kKeys <= kStages || kConsumers == 1 || !kNextKFirst);
   static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
-  // A swizzled TMA box is at most 128 bytes wide. So it has 128 bytes of all rows of a tile, or 64 where the rows are no
-  // multiple of 128. The 16-byte chunk c of row r lies at c ^ (r % 8), or at c ^ (r / 2 % 4) in rows of 64 bytes, and
-  // wgmma reads that without bank conflicts. V is read transposed, but it is never stored so.
+  // A swizzled TMA box is at most 128 bytes wide. So it has 128 bytes of all rows of a tile, or 64 where the rows are
+  // no multiple of 128. The 16-byte chunk c of row r lies at c ^ (r % 8), or at c ^ (r / 2 % 4) in rows of 64 bytes,
+  // and wgmma reads that without bank conflicts. V is read transposed, but it is never stored so.
   static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = Tile::kRecords;
   template <class T>
@@ -160,10 +160,9 @@ struct AttentionForwardConfig {
   template <int kN>
   using ShapeOf = cute::Shape<cute::Int<kRows>, cute::Int<kN>, cute::Int<kD>>;
   using Warpgroups = cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>;
-  using MmaQk = decltype(cute::make_tiled_mma(
-      cute::GMMA::ss_op_selector<ElementQk, ElementQk, SumQk, ShapeOf<kKeys>, cute::GMMA::Major::K,
-                                 cute::GMMA::Major::K>(),
-      Warpgroups{}));
+  using MmaQk = decltype(cute::make_tiled_mma(cute::GMMA::ss_op_selector<ElementQk, ElementQk, SumQk, ShapeOf<kKeys>,
+                                                                         cute::GMMA::Major::K, cute::GMMA::Major::K>(),
+                                              Warpgroups{}));
   using MmaPv = decltype(cute::make_tiled_mma(cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns>,
                                                                          cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
                                               Warpgroups{}));

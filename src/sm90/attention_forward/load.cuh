@@ -129,7 +129,7 @@ FALCHION_DEVICE void produce(const Divisors& by, const TensorMaps& maps, typenam
     const auto load_v = [&](int row) {
       shared.empty_v[at_v.stage].wait(at_v.parity ^ 1);
       load_boxes<Config::kBoxesV, Config::kBoxV>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
-                                                head, row, batch);
+                                                 head, row, batch);
       at_v.advance();
     };
     load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));
