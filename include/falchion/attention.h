@@ -40,8 +40,9 @@ typedef struct fal_origin {
  * scores count. */
 typedef struct fal_attention {
   size_t size;                       /* sizeof(fal_attention) */
-  int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16 or FAL_BF16 */
-  int32_t dtype_k, dtype_v, dtype_o; /* FAL_AS_Q; of a cache k and v may both be FAL_E4M3 or FAL_I8 */
+  int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16, FAL_BF16, or forward FAL_E4M3, FAL_I8 */
+  int32_t dtype_k, dtype_v, dtype_o; /* FAL_AS_Q; of a cache k and v may both be FAL_E4M3 or FAL_I8. With FAL_I8 q v is
+                                        FAL_E4M3, FAL_BF16 or FAL_F16. attention.hpp says more of q of 8 bits */
   int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest length allowed */
   int64_t h_q, h_k;                  /* h_q / h_k query heads share each K/V head */
   int64_t d_qk, d_v;                 /* any numbers from 1 to 256, independent of each other */
@@ -59,10 +60,13 @@ typedef struct fal_attention {
   uint8_t append;       /* a sequence's last keys are k_new and v_new, which the run writes into the cache */
   uint8_t rotary_pairs; /* with rotary_dim: column 2 i turns with 2 i + 1; else i with i + rotary_dim / 2 */
   uint8_t sinks, grad_sinks;
-  uint8_t k_scale, v_scale; /* with an 8-bit cache: its numbers have scales */
-  int64_t page_size;        /* 0: a cache is (b, s_k, h_k, d); else (pages, page_size, h_k, d) with a page_table */
-  int64_t rotary_dim;       /* columns of q and k_new that the table `rotary` turns; 0: none */
-  int64_t split_keys;       /* parts of the keys begin at its multiples; 0: the plan decides */
+  uint8_t k_scale, v_scale;  /* with 8 bits: numbers of k and v have scales */
+  int64_t page_size;         /* 0: a cache is (b, s_k, h_k, d); else (pages, page_size, h_k, d) with a page_table */
+  int64_t rotary_dim;        /* columns of q and k_new that the table `rotary` turns; 0: none */
+  int64_t split_keys;        /* parts of the keys begin at its multiples; 0: the plan decides */
+  int64_t k_scale_rows;      /* q of 8 bits: keys that share a scale of k, a multiple of 128; 0: all */
+  uint8_t q_scale;           /* q of 8 bits: its numbers have scales */
+  uint8_t reserved_bytes[7]; /* 0 */
 } fal_attention;
 
 /* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
@@ -91,6 +95,7 @@ typedef struct fal_operands {
   fal_tensor sinks;                  /* input: (b or 1, 1, h_q, 1) f32 */
   fal_tensor grad_sinks;             /* output, only for FAL_BACKWARD: as sinks */
   fal_tensor k_scale, v_scale;       /* inputs: axes as k but d is 1, f32; stride 0 or extent 1 where shared */
+  fal_tensor q_scale;                /* input: axes as q but d is 1, f32; stride 0 or extent 1 where shared */
 } fal_operands;
 
 /* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
@@ -106,7 +111,8 @@ typedef struct fal_operands {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
     0, 0, 0, 0, 0, 0, 0, 0,                               /* any_order ... cache */               \
     0, 0, 0, 0, 0, 0,                                     /* append ... v_scale */                \
-    0, 0, 0                                               /* page_size ... split_keys */          \
+    0, 0, 0, 0,                                           /* page_size ... k_scale_rows */        \
+    0, {0, 0, 0, 0, 0, 0, 0}                              /* q_scale */                           \
   }
 /* clang-format on */
 FAL_API fal_attention fal_attention_init(void);

@@ -63,8 +63,13 @@ enum class Grads : std::uint8_t { rounded, f32, accumulate };
 /// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
 /// it is MQA).
 struct Attention {
-  DType dtype = DType::bf16;  // the type of q: f32, f16 or bf16
+  DType dtype = DType::bf16;  // the type of q: f32, f16 or bf16, and in the forward pass e4m3 or i8
   /// as_q. k and v of a cache may both be e4m3, or both i8; numbers of K are then k * k_scale, those of V v * v_scale.
+  ///
+  /// q of 8 bits (q, k, v): (e4m3, e4m3, e4m3), (i8, i8, e4m3), (i8, i8, bf16) or (i8, i8, f16). Numbers of Q are then
+  /// q * q_scale. With v of 16 bits o is of the same type; with v of e4m3 it is bf16, or f16 where dtype_o says so, and
+  /// the probabilities are rounded to e4m3, as docs/contract.md says. Not with a cache, first_k, alibi, bias, mask,
+  /// dropout, row_max and probabilities.
   DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;
   /// packed: b is the number of sequences. packed or used_*: s_q and s_k are the longest lengths that are allowed.
   std::int64_t b = 0, s_q = 0, s_k = 0;
@@ -95,7 +100,11 @@ struct Attention {
   /// written.
   std::int64_t rotary_dim = 0;
   bool rotary_pairs = false;
-  bool k_scale = false, v_scale = false;  // with an 8-bit cache: scales of k, of v; without them a scale is 1
+  bool k_scale = false, v_scale = false;  // with 8 bits: scales of k, of v; without them a scale is 1
+  bool q_scale = false;                   // the same of q of 8 bits
+  /// With q of 8 bits: how many keys share a scale of k, a multiple of 128, counted from the first key of a sequence.
+  /// 0 or 1: the axis of keys is as k's, and all keys share a scale.
+  std::int64_t k_scale_rows = 0;
   /// 0: the keys are cut into as many parts as the device likes. Else parts begin at multiples of split_keys (itself a
   /// multiple of 64), so that the bits of a sequence's result depend on no other sequence of the run.
   std::int64_t split_keys = 0;
@@ -144,10 +153,14 @@ struct Operands {
   /// input with rotary_dim: (1, positions, 2, rotary_dim / 2) f32, of each position the cosines and then the sines. Row
   /// i of a sequence's q stands at position used_k - first_k - length of q + i.
   Tensor rotary{};
-  /// inputs of an 8-bit cache: f32 with the axes of k but d, which is 1. An axis of stride 0 or extent 1 shares: one
-  /// scale for all, for a head, or for each key and head. New keys are divided by the scale of their slot.
+  /// inputs with 8 bits: f32 with the axes of k but d, which is 1. An axis of stride 0 or extent 1 shares: one scale
+  /// for all, for a head, or of a cache for each key and head. New keys are divided by the scale of their slot. With
+  /// k_scale_rows = n above 1 k_scale is (b, ceil(s_k / n), h_k, 1). With packed lengths it is then (1, total_k / n +
+  /// b, h_k, 1), where the scales of sequence i begin at cu_seqlens_k[i] / n + i. With q of 8 bits v_scale is (b, 1,
+  /// h_k, 1), with packed lengths (1, 1, h_k, 1).
   Tensor k_scale{}, v_scale{};
-  Tensor sinks{};  // input    (b or 1, 1, h_q, 1) f32: scores that no scale, softcap or bias changes; they are in lse
+  Tensor q_scale{};  // input of q of 8 bits: f32 with the axes of q but d, which is 1; stride 0 or extent 1 shares
+  Tensor sinks{};    // input    (b or 1, 1, h_q, 1) f32: scores that no scale, softcap or bias changes; they are in lse
 
   Tensor grad_o{};                      // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
   Tensor grad_lse{};                    // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)

@@ -8,8 +8,8 @@
 namespace falchion {
 
 /// The type of an element. as_q is for problems and means "the type of q"; a tensor always has a type of its own.
-/// e4m3 and i8 are for Gemm and for caches, i32 is for Gemm alone. e5m2 already has its number, but no kernel takes it
-/// yet.
+/// e4m3 and i8 are for Gemm, for Attention and for caches, i32 is for Gemm alone. e5m2 already has its number, but no
+/// kernel takes it yet.
 enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8, i32 };
 
 enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };

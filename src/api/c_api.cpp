@@ -45,13 +45,13 @@ Attention to_problem(const fal_attention* from, Check* check) {
 #include "base/fields.def"
   };
   convert(x);
-  to_field("dtype_o", x.dtype_o, &out.dtype_o, check);
   // A band of zeroes is the full one.
   if (x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET) {
     out.band = Band::full();
     out.band.offset = x.band.offset;
   }
   check_reserved(x.reserved, check, "attention.reserved");
+  check_reserved(x.reserved_bytes, check, "attention.reserved_bytes");
   return out;
 }
 

@@ -22,7 +22,7 @@ void check_shape(const Operand& operand, const char* expected, Check* check) {
       const bool open = axis >= 2 && *operand.like != 0;
       check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", ", open ? "but " : expected,
                      open ? operand.like : "", open ? "'s is " : " ", operand.shape[axis],
-                     axis < operand.broadcast ? " (or 1)" : "");
+                     axis < operand.broadcast && operand.shape[axis] != 1 ? " (or 1)" : "");
     }
   }
 }

@@ -81,6 +81,8 @@ void beside(Any& p, std::string_view key, const F& f) {
     f("k_scale_ones", p.k_scale);
   } else if (key == "v_scale") {
     f("v_scale_ones", p.v_scale);
+  } else if (key == "q_scale") {
+    f("q_scale_ones", p.q_scale);
   } else if (key == "rotary_dim") {
     f("positions", p.positions);
   }

@@ -116,13 +116,13 @@ struct Problem {
   std::vector<std::string> pages;
   std::int64_t page_count = -1, page_columns = -1;
   Lengths page_starts;
-  std::int64_t positions = 1;          // of the rotary table
-  Broadcast k_scale, v_scale;          // of an 8-bit cache: along which axes its scales are shared
-  bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
-  bool sinks_by_batch = false;         // the same of the sinks
-  std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
-  bool rng_in_memory = false;          // whether half of each is added from memory
-  Rng::Origin origin;                  // of Operands::rng too
+  std::int64_t positions = 1;           // of the rotary table
+  Broadcast q_scale, k_scale, v_scale;  // of 8 bits: along which axes scales are shared
+  bool slopes_by_batch = false;         // whether each sequence has its own ALiBi slopes
+  bool sinks_by_batch = false;          // the same of the sinks
+  std::uint64_t seed = 0, offset = 0;   // those of Operands::rng, for dropout
+  bool rng_in_memory = false;           // whether half of each is added from memory
+  Rng::Origin origin;                   // of Operands::rng too
   DType bias_dtype = DType::f32;
   Broadcast bias, mask;
   Broadcast grad_bias;               // over which axes the gradient of the bias is summed

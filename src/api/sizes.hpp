@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "api/check.hpp"
+#include "base/fields.hpp"
 #include "base/size.hpp"
 
 namespace falchion {
@@ -38,6 +41,26 @@ inline void check_own_dtype(const char* name, DType dtype, DType of_q, bool may_
                    " with dtype = ", of_q, ": operands of different types are not built yet; nearest: as_q");
 }
 
+/// The types of k, v and o beside q of 8 bits.
+inline void check_dtypes_of_bytes(const Attention& a, Check* check) {
+  const DType v = dtype_of_v(a);
+  const bool i8 = a.dtype == DType::i8, v_of_bytes = v == DType::e4m3;
+  check->supported(i8 || a.dtype == DType::e4m3, "dtype = ", a.dtype, " is not built yet; nearest: e4m3");
+  for (const auto& [name, dtype] : {std::pair{"dtype_k", a.dtype_k}, {"dtype_v", a.dtype_v}, {"dtype_o", a.dtype_o}})
+    check->require(dtype <= kLastDType, name, " = ", static_cast<int>(dtype), " is no DType");
+  if (!check->ok()) return;
+  check->supported(dtype_of_k(a) == a.dtype, "dtype_k = ", a.dtype_k, " with dtype = ", a.dtype,
+                   ": k has the type of q of 8 bits; nearest: as_q");
+  check->supported(v_of_bytes || (i8 && (v == DType::bf16 || v == DType::f16)), "dtype_v = ", a.dtype_v,
+                   " with dtype = ", a.dtype,
+                   i8 ? ": v must be e4m3, bf16 or f16; nearest: e4m3" : ": v must be e4m3 too; nearest: as_q");
+  const DType o = a.dtype_o;
+  const bool o_fits = o == DType::as_q || o == v || (v_of_bytes && (o == DType::bf16 || o == DType::f16));
+  check->supported(o_fits && !is_8bit(o), "dtype_o = ", o, " with dtype_v = ", v,
+                   v_of_bytes ? ": o must be bf16 or f16; nearest: as_q, which is bf16"
+                              : ": o has the type of v of 16 bits; nearest: as_q");
+}
+
 /// The types of q, k, v and o.
 template <class Problem>
 void check_dtypes(const Problem& a, Check* check) {
@@ -45,6 +68,8 @@ void check_dtypes(const Problem& a, Check* check) {
   check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
   if (!check->ok()) return;
+  if constexpr (std::is_same_v<Problem, Attention>)
+    if (is_8bit(a.dtype)) return check_dtypes_of_bytes(a, check);
   bool cache = false;
   if constexpr (requires { a.cache; }) cache = a.cache;
   check_own_dtype("dtype_k", a.dtype_k, a.dtype, cache, check);
@@ -68,6 +93,14 @@ inline Norm with_plain_dtypes(Norm a) {
     if (*own == a.dtype) *own = DType::as_q;
   }
   return a;
+}
+inline Attention with_plain_dtypes(Attention a) {
+  for (DType* own : {&a.dtype_k, &a.dtype_v}) {
+    if (*own == a.dtype) *own = DType::as_q;
+  }
+  Attention plain = a;
+  plain.dtype_o = DType::as_q;
+  return dtype_of_o(plain) == a.dtype_o ? plain : a;
 }
 template <class Problem>
 Problem with_plain_dtypes(Problem a) {

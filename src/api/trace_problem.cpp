@@ -113,6 +113,7 @@ void set_operands(const Operands& x, Problem* p, bool from_device, std::string* 
     if (!p->rng_in_memory) p->seed += at[0];
     if (!p->rng_in_memory) p->offset += at[1];
   }
+  if (a.q_scale) p->q_scale.one = ones_of(x.q_scale, 3);
   if (a.k_scale) p->k_scale.one = ones_of(x.k_scale, 3);
   if (a.v_scale) p->v_scale.one = ones_of(x.v_scale, 3);
   if (a.bias) p->bias_dtype = x.bias.dtype;

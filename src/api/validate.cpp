@@ -9,6 +9,8 @@
 namespace falchion {
 namespace {
 
+constexpr std::int64_t kKeysOfScale = 128;  // a block of keys that shares a scale is whole tiles of every kernel
+
 void check_sizes(const Attention& a, Check* check) {
   check_size("b", a.b, kMaxHeads, check);
   check_size("s_q", a.s_q, kMaxSequence, check);
@@ -64,8 +66,36 @@ void check_rotary(const Attention& a, Check* check) {
   check->require(!a.rotary_pairs || a.rotary_dim > 0, "rotary_pairs without rotary_dim: no column turns");
 }
 
-/// k and v of a cache may have 8 bits, and scales then.
-void check_bytes(const Attention& a, Check* check) {
+/// What q of 8 bits is not built with is refused by its name.
+void check_bytes_of_q(const Attention& a, Pass pass, Check* check) {
+  check->supported(pass == Pass::forward, "dtype = ", a.dtype,
+                   " in the backward pass is not built; nearest: bf16 numbers of the same values");
+  check->require(!a.v_scale || is_8bit(dtype_of_v(a)), "v_scale with dtype_v = ", dtype_of_v(a),
+                 ": only v of 8 bits has scales");
+  check->require(a.k_scale_rows <= 1 || a.k_scale, "k_scale_rows = ", a.k_scale_rows, " without k_scale");
+  check->require(a.k_scale_rows <= 1 || a.k_scale_rows % kKeysOfScale == 0, "k_scale_rows = ", a.k_scale_rows,
+                 ": it must be 0 (all keys share a scale) or a multiple of ", kKeysOfScale);
+  const auto without = [&](bool asked, const char* name) {
+    check->supported(!asked, name, " with q of 8 bits (dtype = ", a.dtype, ") is not built");
+  };
+  without(a.cache, "cache");
+  without(a.first_k, "first_k");
+  without(a.alibi, "alibi");
+  without(a.bias, "bias");
+  without(a.mask, "mask");
+  without(a.dropout > 0, "dropout");
+  without(a.row_max, "row_max");
+  without(a.probabilities, "probabilities");
+}
+
+/// k and v of a cache may have 8 bits, and scales then; q too, where there is no cache.
+void check_bytes(const Attention& a, Pass pass, Check* check) {
+  check->require(a.k_scale_rows >= 0 && a.k_scale_rows <= kMaxSequence, "k_scale_rows = ", a.k_scale_rows,
+                 ": it must be in [0, ", kMaxSequence, "]");
+  if (is_8bit(a.dtype)) return check_bytes_of_q(a, pass, check);
+  check->require(!a.q_scale, "q_scale with dtype = ", a.dtype, ": only q of 8 bits (e4m3, i8) has scales");
+  check->supported(a.k_scale_rows <= 1, "k_scale_rows = ", a.k_scale_rows, " with dtype = ", a.dtype,
+                   ": only with q of 8 bits do keys share a scale by blocks; nearest: 0");
   const DType k = dtype_of_k(a), v = dtype_of_v(a);
   check->supported(k == v, "dtype_v = ", v, " with dtype_k = ", k,
                    ": k and v of different types are not built; nearest: dtype_v = ", k);
@@ -82,7 +112,7 @@ void check_cache(const Attention& a, Pass pass, Check* check) {
                  " without cache: pages are those of a cache");
   check->require(!a.append || a.cache, "append without cache: new keys are written into a cache");
   check_rotary(a, check);
-  check_bytes(a, check);
+  check_bytes(a, pass, check);
   if (!a.cache) return;
   check->require(a.used_k, "cache without used_k: a cache has its full capacity, and used_k says how many keys count");
   check->supported(pass == Pass::forward,

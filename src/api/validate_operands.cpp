@@ -4,6 +4,8 @@
 #include "api/operand_checks.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
+#include "base/divide.hpp"
+#include "base/size.hpp"
 
 namespace falchion {
 
@@ -14,6 +16,7 @@ DType type_of(const Attention& a, const OperandField& of, const Tensor& x) {
     case OperandField::same: return a.dtype;
     case OperandField::as_k: return dtype_of_k(a);
     case OperandField::as_v: return dtype_of_v(a);
+    case OperandField::as_o: return dtype_of_o(a);
     case OperandField::f32: return DType::f32;
     case OperandField::f32_or_same: return x.dtype == DType::f32 ? DType::f32 : a.dtype;
     case OperandField::boolean: return DType::boolean;
@@ -34,7 +37,8 @@ Operand described(const Attention& a, Pass pass, const Operands& x, const Operan
   if (of.shape == OperandField::head_numbers && tensor.shape[0] == 1) out.shape[0] = 1;
   const bool appended = a.append && (&tensor == &x.k || &tensor == &x.v);
   out.output = of.in(pass) == OperandField::writes || appended;
-  out.broadcast = of.shape == OperandField::scores ? 4 : of.shape == OperandField::key_numbers ? 3 : 0;
+  const bool scales = of.shape == OperandField::key_numbers || of.shape == OperandField::query_numbers;
+  out.broadcast = of.shape == OperandField::scores ? 4 : scales ? 3 : 0;
   out.contiguous = of.has_rows() && of.shape != OperandField::loose_o;
   out.moved = of.has_rows();
   return out;
@@ -81,6 +85,22 @@ void check_origin(const Attention& a, const Rng::Origin& origin, Check* check) {
                  " + ", a.b, ") * ", heads, " is over the limit of ", kMost);
 }
 
+/// How many scales of k or v a batch entry of so many rows has, where each key could have its own. With blocks of
+/// packed keys there is one more for each sequence, as many as they can take.
+std::int64_t scales_of_keys(const Attention& a, const OperandField& of, std::int64_t rows) {
+  if (is_8bit(a.dtype) && &of == operand_named("v_scale")) return 1;
+  if (a.k_scale_rows <= 1) return rows;
+  return a.packed ? rows / a.k_scale_rows + a.b : ceil_div(rows, a.k_scale_rows);
+}
+
+/// With q of 8 bits all keys share a scale of k, or blocks of them do.
+void check_shared_scale(const Attention& a, const Tensor& x, Check* check) {
+  if (!is_8bit(a.dtype) || !a.k_scale || a.k_scale_rows > 1) return;
+  check->supported(x.shape[1] <= 1 || x.stride[1] == 0, "k_scale.shape[1] = ", x.shape[1],
+                   " with k_scale.stride[1] = ", x.stride[1], " and k_scale_rows = ", a.k_scale_rows,
+                   ": with q of 8 bits all keys share a scale (extent 1 or stride 0), or blocks of k_scale_rows do");
+}
+
 }  // namespace
 
 Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
@@ -102,7 +122,8 @@ Shape shape_of(const Attention& a, const Operands& x, const OperandField& of) {
     case OperandField::head_numbers: return {a.b, 1, a.h_q, 1};
     case OperandField::page_table: return {x.page_starts != nullptr ? 1 : a.b, x.page_table.shape[1], 1, 1};
     case OperandField::rotary: return {1, x.rotary.shape[1], 2, a.rotary_dim / 2};
-    case OperandField::key_numbers: return {b_k, rows_k, a.h_k, 1};
+    case OperandField::key_numbers: return {b_k, scales_of_keys(a, of, rows_k), a.h_k, 1};
+    case OperandField::query_numbers: return {b, rows_q, a.h_q, 1};
   }
   return {};
 }
@@ -132,6 +153,7 @@ Status validate_operands(const Attention& a, const Operands& x, const OperandLis
   check_operands(list, &check);
   check.require(a.rotary_dim == 0 || x.rotary.shape[1] > 0, "rotary.shape[1] = 0: it needs a row for each position");
   if (a.dropout > 0 && x.rng.origin != Rng::Origin{}) check_origin(a, x.rng.origin, &check);
+  check_shared_scale(a, x.k_scale, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   check_rows_without_sequence("k", a.packed && !a.cache, a.b, x.k.shape[1], &check);
   check_overlaps(list, &check);

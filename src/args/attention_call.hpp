@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "args/number.hpp"
 #include "args/view.hpp"
 #include "policy/cache.hpp"
 #include "policy/dropout.hpp"
@@ -14,7 +15,7 @@
 namespace falchion {
 
 /// Tensors have axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
-/// have (b, h, s_q, 1), alibi and sinks have (b, 1, h, 1), and k_scale and v_scale have (b, s, h, 1).
+/// have (b, h, s_q, 1), alibi and sinks have (b, 1, h, 1), and q_scale, k_scale and v_scale have (b, s, h, 1).
 struct AttentionCall {
   View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi, sinks;
   bool bias_f32 = false;                                                      // else bias has the input type
@@ -32,11 +33,14 @@ struct AttentionCall {
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* rng_at = nullptr;  // null, or two numbers that are added to seed and offset
   DropoutOrigin origin;
-  bool cache = false;                         // k and v are a cache: `packed` is of q and o alone
-  CachePages pages{};                         // of a cache
-  View k_new, v_new;                          // rows that a run appends to a cache
-  View k_scale, v_scale;                      // of an 8-bit cache, or null: 1
-  bool e4m3_cache = false, i8_cache = false;  // else k and v have the input type
+  bool cache = false;              // k and v are a cache: `packed` is of q and o alone
+  CachePages pages{};              // of a cache
+  View k_new, v_new;               // rows that a run appends to a cache
+  View q_scale, k_scale, v_scale;  // of numbers of 8 bits, or null: 1
+  /// Above 1: keys that share a scale of k. Those of sequence b begin at k_scale's row cu_k[b] / k_scale_rows + b where
+  /// keys are packed, else at its row 0.
+  std::int64_t k_scale_rows = 1;
+  Number type_q{}, type_k{}, type_v{}, type_o{};
   bool append = false;
   RotaryTable rotation{};       // of q and k_new
   std::int64_t split_keys = 0;  // parts of the keys begin at its multiples; 0: anywhere

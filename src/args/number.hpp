@@ -5,6 +5,6 @@
 
 namespace falchion {
 
-enum class Number : std::uint8_t { f32, f16, bf16 };
+enum class Number : std::uint8_t { f32, f16, bf16, e4m3, i8 };
 
 }  // namespace falchion

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/size.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion {
@@ -51,9 +52,15 @@ constexpr bool has_lengths(const Attention& a) {
   return any;
 }
 
-/// The types of k and v.
+/// The types of k, v and o.
 constexpr DType dtype_of_k(const Attention& a) { return a.dtype_k == DType::as_q ? a.dtype : a.dtype_k; }
 constexpr DType dtype_of_v(const Attention& a) { return a.dtype_v == DType::as_q ? a.dtype : a.dtype_v; }
+constexpr DType dtype_of_o(const Attention& a) {
+  if (a.dtype_o != DType::as_q || !is_8bit(a.dtype)) return a.dtype_o == DType::as_q ? a.dtype : a.dtype_o;
+  return is_8bit(dtype_of_v(a)) ? DType::bf16 : dtype_of_v(a);
+}
+/// How many keys share a scale of k, where they do not all.
+constexpr std::int64_t rows_of_k_scale(const Attention& a) { return a.k_scale_rows > 1 ? a.k_scale_rows : 1; }
 
 /// A tensor of a run: what a pass does with it, its axes, its type.
 struct OperandField {
@@ -61,7 +68,8 @@ struct OperandField {
   /// q, k, v, o: (b, s, h, d) or packed rows, last axis contiguous. k_new, v_new: rows as q, heads as k and v. loose_o:
   /// as o, with any strides. row_numbers: (b, h, s_q, 1). pairs: (b, h, s_q, s_k); scores: the same, where an extent
   /// may be 1 instead. head_numbers: (b or 1, 1, h, 1). page_table: (b or 1, columns, 1, 1). rotary: (1, positions, 2,
-  /// rotary_dim / 2). key_numbers: (b or pages, keys of one, h_k, 1), where an extent may be 1 instead.
+  /// rotary_dim / 2). key_numbers: (b or pages, keys of one, h_k, 1), where an extent may be 1 instead; with q of 8
+  /// bits they are fewer. query_numbers: (b, s_q, h_q, 1) in the same way.
   enum Shape : std::uint8_t {
     q,
     k,
@@ -76,10 +84,11 @@ struct OperandField {
     head_numbers,
     page_table,
     rotary,
-    key_numbers
+    key_numbers,
+    query_numbers
   };
-  /// same: as q. as_k, as_v: as Attention::dtype_k and dtype_v say. gradient: as Attention::grads says.
-  enum Type : std::uint8_t { same, as_k, as_v, f32, f32_or_same, boolean, gradient, i32 };
+  /// same: as q. as_k, as_v, as_o: as Attention::dtype_k, dtype_v and dtype_o say. gradient: as Attention::grads says.
+  enum Type : std::uint8_t { same, as_k, as_v, as_o, f32, f32_or_same, boolean, gradient, i32 };
 
   const char *name, *flag;  // flag: what asks for it, "Attention::lse"
   Use forward, backward;

@@ -263,7 +263,8 @@ std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, 
 }
 
 std::int64_t gpu_section(const Attention& a, std::int64_t total_k, int group, std::int64_t most_bytes) {
-  const std::int64_t keys = a.packed ? total_k : a.s_k, bytes = keys * (a.d_qk + a.d_v) * size_of(a.dtype);
+  const std::int64_t row = a.d_qk * size_of(dtype_of_k(a)) + a.d_v * size_of(dtype_of_v(a));
+  const std::int64_t keys = a.packed ? total_k : a.s_k, bytes = keys * row;
   const std::int64_t heads_k = std::max<std::int64_t>(1, most_bytes / std::max<std::int64_t>(1, bytes));
   return heads_k * (a.h_q / a.h_k / group);
 }
@@ -278,6 +279,8 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   const bool few = rows_a_head(a) <= sm90::kDecodeMostRows;
   const GpuWish wish{
       .d = std::max(a.d_qk, a.d_v),
+      .dtype = is_8bit(a.dtype) && !is_8bit(dtype_of_v(a)) ? dtype_of_v(a) : a.dtype,
+      .none = is_8bit(a.dtype) ? "no kernel of this back end takes q of 8 bits" : kNoVariant,
       .concerns =
           [&](const Variant& listed) {
             return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few) &&

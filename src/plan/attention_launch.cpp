@@ -43,8 +43,11 @@ void set_rest(const Attention& problem, const Operands* operands, AttentionCall*
   call->bottom_right = problem.band.align != Align::top_left && problem.band.align != Align::at;
   call->diagonal = problem.band.offset;
   call->pages.size = problem.page_size;
-  call->e4m3_cache = dtype_of_k(problem) == DType::e4m3;
-  call->i8_cache = dtype_of_k(problem) == DType::i8;
+  call->k_scale_rows = rows_of_k_scale(problem);
+  call->type_q = number_of(problem.dtype);
+  call->type_k = number_of(dtype_of_k(problem));
+  call->type_v = number_of(dtype_of_v(problem));
+  call->type_o = number_of(dtype_of_o(problem));
   if (operands != nullptr) set_operands(problem, *operands, call);
 }
 

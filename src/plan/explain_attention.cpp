@@ -61,6 +61,9 @@ std::string with_text(const Attention& a, Pass pass) {
     }
   });
   also(dtype_of_k(a) != a.dtype, text("k and v of ", name(dtype_of_k(a))));
+  also(dtype_of_v(a) != dtype_of_k(a), text("v of ", name(dtype_of_v(a))));
+  also(dtype_of_o(a) != a.dtype, text("o of ", name(dtype_of_o(a))));
+  also(a.k_scale_rows > 1, text("a scale of k for ", a.k_scale_rows, " keys"));
   also(a.page_size > 0, text("pages of ", a.page_size, " keys"));
   also(a.rotary_dim > 0, text("rotary embedding of ", a.rotary_dim, " columns"));
   also(a.split_keys > 0, text("parts of ", a.split_keys, " keys"));
@@ -297,7 +300,6 @@ Json problem_facts(const Attention& a) {
     if (facts.back().first != object) facts.emplace_back(object, Json::object({}));
     facts.back().second = facts.back().second.with(field.key, fact_of(x));
   });
-  facts.insert(facts.begin() + 3, {"dtype_o", name(a.dtype_o)});
   return Json::object(facts);
 }
 

@@ -65,10 +65,11 @@ std::vector<const KindOfVariant*>& named_once(std::vector<const KindOfVariant*>*
 
 /// Which kinds of the variant's operation and type have the feature: "a score variant of sm90 or a general one"; all of
 /// one back end: "a variant of sm80". Kinds for pages are no answer to a problem without them, nor the others to one
-/// with them; and so of 8-bit caches, whose kinds take rows and pages.
+/// with them; and so of 8-bit caches, whose kinds take rows and pages, and of q of 8 bits.
 std::string holders_of(Feature x, const Variant& variant, Features asked) {
   const auto is_there = [&](const KindOfVariant& kind) {
     if (!kind.has(variant.dtype) || kind.op != variant.op) return false;
+    if (kind.features.has(Feature::bytes_of_q) != asked.has(Feature::bytes_of_q)) return false;
     if (kind.features.has(Feature::bytes) || asked.has(Feature::bytes))
       return kind.features.has(Feature::bytes) && asked.has(Feature::bytes);
     return kind.features.has(Feature::pages) == asked.has(Feature::pages);

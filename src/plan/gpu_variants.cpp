@@ -63,7 +63,7 @@ void reject(const Variant& listed, const std::string& called, const std::string&
 /// rejected: receives the reasons. Variants of too small a head dim are not recorded, unless there are no others.
 const Variant* first_that_fits(Backend backend, const cuda::Device& device, const GpuWish& wish, const PlanData& plan,
                                std::vector<Rejected>* rejected) {
-  const DType dtype = plan.operation->dtype(plan);
+  const DType dtype = wish.dtype == DType::as_q ? plan.operation->dtype(plan) : wish.dtype;
   const Variant* too_small = nullptr;
   bool any_large_enough = false;
   for (const Variant& listed : listed_variants()) {
@@ -101,7 +101,7 @@ Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWi
     plan->gpu.ctas = ctas_an_sm(*plan->variant, device);
     return {};
   }
-  if (plan->rejected.size() == before) plan->rejected.push_back({path, "no variant of this type"});
+  if (plan->rejected.size() == before) plan->rejected.push_back({path, wish.none});
   return {Code::unsupported, text("no ", path, " variant fits: ", plan->rejected.back().reason)};
 }
 
@@ -112,8 +112,9 @@ const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, co
 }
 
 const Variant* other_of_sm80(VariantKind kind, const cuda::Device& device, const GpuWish& wish, const PlanData& plan) {
-  const GpuWish of_kind{
-      .d = wish.d, .concerns = [kind](const Variant& v) { return v.kind == kind; }, .why_not = wish.why_not};
+  GpuWish of_kind = wish;
+  of_kind.concerns = [kind](const Variant& v) { return v.kind == kind; };
+  of_kind.why_another_tile = nullptr;
   return other_gpu_variant(Backend::sm80, device, of_kind, plan);
 }
 

@@ -23,7 +23,13 @@ inline View view_of(const Tensor& x) {
 }
 
 inline Number number_of(DType dtype) {
-  return dtype == DType::f32 ? Number::f32 : dtype == DType::f16 ? Number::f16 : Number::bf16;
+  switch (dtype) {
+    case DType::f32: return Number::f32;
+    case DType::f16: return Number::f16;
+    case DType::e4m3: return Number::e4m3;
+    case DType::i8: return Number::i8;
+    default: return Number::bf16;
+  }
 }
 
 /// The caller's pool, else the library's own.

@@ -125,12 +125,15 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
         {text("cpu ", name(dtype)), listed ? "no cpu variant is built" : no_kernel(Backend::cpu, operation)});
     return nullptr;
   }
+  bool known = false;
   for (const Variant& listed : listed_variants()) {
     if (!fits(listed) || listed.dtype != dtype) continue;
     const std::string reason = why_not(listed, forced);
     if (reason.empty()) return built(listed);
     plan->rejected.push_back({text("cpu ", listed.level, " ", name(listed.dtype)), reason});
+    known = true;
   }
+  if (!known) plan->rejected.push_back({text("cpu ", name(dtype)), "no level of the CPU has a kernel of this type"});
   return nullptr;
 }
 

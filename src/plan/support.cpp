@@ -14,15 +14,20 @@ namespace {
 constexpr Backend kColumns[] = {Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8};
 
-/// The types in which the back end has the features, from its GPU variants: ref and the CPU have every feature that
-/// there is.
+/// What no level of the CPU has; all else each has.
+constexpr Features kNotOnCpu = Feature::bytes_of_q;
+
+/// The types in which the back end has the features, from its GPU variants: ref has every feature that there is.
 std::vector<DType> types_with(const Operation& operation, Backend backend, Features wanted) {
   const auto all = listed_variants();
   std::vector<DType> out;
   for (const DType dtype : kTypes) {
     const auto has_it = [&](const Variant& v) {
       const bool its = backend == Backend::ref || v.backend == backend;
-      return its && v.is(operation.name) && v.dtype == dtype && (!is_gpu(backend) || (wanted - v.features).empty());
+      const Features lacked = is_gpu(backend)           ? wanted - v.features
+                              : backend == Backend::cpu ? wanted & kNotOnCpu
+                                                        : Features();
+      return its && v.is(operation.name) && v.dtype == dtype && lacked.empty();
     };
     if (std::any_of(all.begin(), all.end(), has_it)) out.push_back(dtype);
   }

@@ -40,12 +40,12 @@ double attention_flops(const Attention& a) {
 }
 
 double attention_bytes(const Attention& a) {
-  const double element = static_cast<double>(size_of(a.dtype)),
-               d = (static_cast<double>(a.d_qk) + static_cast<double>(a.d_v));
+  const double element = static_cast<double>(size_of(a.dtype));
   const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
-  const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
+  const double of_q = static_cast<double>(a.d_qk) * element;
+  const double of_o = static_cast<double>(a.d_v) * static_cast<double>(size_of(dtype_of_o(a)));
   const double scores = q_rows * static_cast<double>(a.s_k);
-  double bytes = (q_rows * element + k_rows * static_cast<double>(size_of(dtype_of_k(a)))) * d;
+  double bytes = q_rows * (of_q + of_o) + keys_bytes(a);
   bytes += q_rows * 4 * ((a.lse ? 1 : 0) + (a.row_max ? 1 : 0));
   if (a.probabilities) bytes += scores * 4;
   if (a.bias) bytes += scores * element;
@@ -60,8 +60,9 @@ double new_keys_bytes(const Attention& a, double rows) {
 }
 
 double keys_bytes(const Attention& a) {
-  const double numbers = static_cast<double>(a.h_k) * static_cast<double>(a.d_qk + a.d_v);
-  return static_cast<double>(a.b) * static_cast<double>(a.s_k) * numbers * static_cast<double>(size_of(dtype_of_k(a)));
+  const double of_k = static_cast<double>(a.d_qk) * static_cast<double>(size_of(dtype_of_k(a)));
+  const double of_v = static_cast<double>(a.d_v) * static_cast<double>(size_of(dtype_of_v(a)));
+  return static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k) * (of_k + of_v);
 }
 
 double attention_backward_flops(const Attention& a) {

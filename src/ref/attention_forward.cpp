@@ -6,11 +6,31 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
+#include "base/fields.hpp"
 #include "ref/query.hpp"
 
 namespace falchion::ref {
 namespace {
+
+/// Probabilities before a V of e4m3: 2^(8 + s log2 e - r), where r is the largest score of the row in bits, rounded up
+/// to whole ones. So the largest is above 2^7 and at most 2^8, and another r is a factor that is a power of two.
+template <class Real>
+struct Bytes {
+  bool there = false;  // is v of e4m3?
+  Real r = 0;
+
+  static Real bits(Real s) { return s * std::numbers::log2e_v<Real>; }
+  static Bytes of(const Attention& a, Real m) {
+    const bool there = is_8bit(a.dtype) && dtype_of_v(a) == DType::e4m3;
+    return {there, there ? std::ceil(bits(m)) : 0};
+  }
+  Real p(Real s, bool exact) const {
+    const Real p = std::exp2(8 + (bits(s) - r));
+    return exact ? p : static_cast<Real>(round_as(DType::e4m3, p));
+  }
+};
 
 /// l and O of one query. A sum of f32 over many keys drifts with the root of their number, or with the number itself if
 /// the terms are equal. No path may be as bad as that, so the naive computation, the yardstick for the others, sums
@@ -18,8 +38,8 @@ namespace {
 template <class Real>
 struct Sums {
   static constexpr std::int64_t kBlock = 1024;
-  double l = 0, o[kMaxHeadDim] = {};
-  Real block_l = 0, block_o[kMaxHeadDim] = {};
+  double l = 0, rounded_l = 0, o[kMaxHeadDim] = {};  // rounded_l: of P as they are multiplied, with V of e4m3
+  Real block_l = 0, block_rounded_l = 0, block_o[kMaxHeadDim] = {};
   std::int64_t keys = 0;  // of the block
 
   void end_key(std::int64_t d_v) {
@@ -27,9 +47,10 @@ struct Sums {
   }
   void end_block(std::int64_t d_v) {
     l += block_l;
+    rounded_l += block_rounded_l;
     for (std::int64_t d = 0; d < d_v; ++d) o[d] += block_o[d];
     for (std::int64_t d = 0; d < d_v; ++d) block_o[d] = 0;
-    block_l = 0;
+    block_l = block_rounded_l = 0;
     keys = 0;
   }
 };
@@ -51,14 +72,18 @@ void attend(const Query<Real>& query) {
   const bool empty = m == -infinity;  // it sees no key, or all its scores are -inf: O = 0
   const Real sink = query.sink(), top = sink <= m || std::isnan(m) ? m : sink;
 
+  const Bytes<Real> bytes = Bytes<Real>::of(a, m);
   Sums<Real> sums;
   for (std::int64_t j = 0; j < s_k && !empty; ++j) {
     if (!query.sees(j)) continue;  // skipped, not multiplied by 0: NaN in V of a masked key has no effect
-    const Real p = std::exp(query.score(j) - top);
+    const Real s = query.score(j), p = std::exp(s - top);
     sums.block_l += p;
     if (const Real kept = query.kept(j); kept != 0) {
-      const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
-      const Real weight = rounded * query.scale_of(x.v_scale, j);
+      const Real rounded = bytes.there            ? bytes.p(s, rounding.exact_p)
+                           : p < rounding.least_p ? 0
+                                                  : static_cast<Real>(round_as(rounding.p, p)) * kept;
+      sums.block_rounded_l += rounded;
+      const Real weight = is_8bit(a.dtype) ? rounded : rounded * query.scale_of(x.v_scale, j);
       const std::int64_t offset = query.key_offset(x.v, j);
       for (std::int64_t d = 0; d < a.d_v; ++d)
         sums.block_o[d] += weight * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
@@ -67,11 +92,13 @@ void attend(const Query<Real>& query) {
   }
   sums.end_block(a.d_v);
   if (a.sinks) sums.l += static_cast<double>(std::exp(sink - top));  // NaN if neither it nor a key has a score
-  const Real l = static_cast<Real>(sums.l);
+  if (a.sinks && bytes.there) sums.rounded_l += static_cast<double>(bytes.p(sink, true));
+  const Real l = static_cast<Real>(sums.l), below = bytes.there ? static_cast<Real>(sums.rounded_l) : l;
+  const Real factor = is_8bit(a.dtype) ? query.v_factor() : 1;
 
   const std::int64_t offset = at(x.o, query.q_rows.batch, row, query.h, 0);
   for (std::int64_t d = 0; d < a.d_v; ++d)
-    store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : static_cast<Real>(sums.o[d]) / l));
+    store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : static_cast<Real>(sums.o[d]) / below * factor));
   if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), top == -infinity ? top : top + std::log(l));
   if (a.row_max)  // NaN for a row with a score of +inf, which has no softmax
     store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0),

@@ -11,6 +11,7 @@ namespace falchion::ref {
 /// The roundings of a fast kernel. The default rounds only O, when it is stored into its tensor.
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded to this before P V (the sum l is not); f32: not rounded
+  bool exact_p = false;  // v of e4m3: exp(s - m) is not rounded, as it is by definition
   DType o = DType::f32;  // O, or the gradients, are rounded to this, if their tensor is wider
   double least_p = 0;    // exp(s - m) below this counts as 0 in P V; in the backward pass exp(s - lse), everywhere
   bool single_precision = false;  // all arithmetic is f32: the naive computation, the yardstick for others

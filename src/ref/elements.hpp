@@ -30,6 +30,7 @@ inline float load(const Tensor& x, std::int64_t offset) {
 inline double round_as(DType dtype, double x) {
   if (dtype == DType::f16) return f32_from_f16(f16_from_f32(static_cast<float>(x)));
   if (dtype == DType::bf16) return f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
+  if (dtype == DType::e4m3) return f32_from_e4m3(e4m3_from_f32(static_cast<float>(x)));
   return x;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/size.hpp"
 #include "policy/cache.hpp"
 #include "policy/dropout.hpp"
 #include "policy/mask.hpp"
@@ -119,7 +120,29 @@ struct Query {
     return scales.data == nullptr ? Real{1} : static_cast<Real>(load(scales, key_offset(scales, j)));
   }
   /// q_i . k_j
-  Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3) * scale_of(x.k_scale, j); }
+  Real dot(std::int64_t j) const {
+    if (is_8bit(a.dtype)) return dot(q, x.k, j, a.d_qk, 3) * q_scale() * k_scale(j);
+    return dot(q, x.k, j, a.d_qk, 3) * scale_of(x.k_scale, j);
+  }
+  /// Of q of 8 bits. A scale that is negative or infinite is NaN.
+  static Real valid_scale(float scale) {
+    return scale >= 0 && !std::isinf(scale) ? static_cast<Real>(scale) : std::numeric_limits<Real>::quiet_NaN();
+  }
+  Real q_scale() const {
+    if (x.q_scale.data == nullptr) return 1;
+    return valid_scale(load(x.q_scale, at(x.q_scale, q_rows.batch, q_rows.begin + i, h, 0)));
+  }
+  Real k_scale(std::int64_t j) const {
+    if (x.k_scale.data == nullptr) return 1;
+    if (a.k_scale_rows <= 1) return valid_scale(load(x.k_scale, key_offset(x.k_scale, j)));
+    const std::int64_t first = a.packed ? k_rows.begin / a.k_scale_rows + b : 0;
+    return valid_scale(load(x.k_scale, at(x.k_scale, k_rows.batch, first + j / a.k_scale_rows, h_kv(), 0)));
+  }
+  /// The scale of V that all keys share.
+  Real v_factor() const {
+    if (x.v_scale.data == nullptr) return 1;
+    return static_cast<Real>(load(x.v_scale, at(x.v_scale, k_rows.batch, 0, h_kv(), 0)));
+  }
   /// The dot product of a row of this query and row j of k or v. which: the number of its sign, if it is moved.
   Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
     const std::int64_t offset = key_offset(of, j);

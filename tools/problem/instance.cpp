@@ -30,11 +30,20 @@ HostTensor random_operand(const Attention& a, const OperandField& of, std::uint6
   return out;
 }
 
-/// Of an 8-bit cache: by head, such that numbers are about 1.
-HostTensor make_scales(const Attention& a) {
-  HostTensor out = make_tensor(DType::f32, {1, 1, a.h_k, 1});
-  std::fill_n(out.memory.as<float>(), a.h_k, dtype_of_k(a) == DType::i8 ? 1.F / 40 : 1.F);
+/// Of numbers of 8 bits: by head, or by block of keys, such that numbers are about 1.
+HostTensor make_scales(const Attention& a, const OperandField& of, const Operands& extents) {
+  std::array<std::int64_t, 4> shape = shape_of(a, extents, of);
+  if (a.k_scale_rows <= 1 || &of != operand_named("k_scale")) shape[0] = shape[1] = 1;
+  HostTensor out = make_tensor(DType::f32, shape);
+  const DType dtype = &of == operand_named("q_scale")   ? a.dtype
+                      : &of == operand_named("k_scale") ? dtype_of_k(a)
+                                                        : dtype_of_v(a);
+  std::fill_n(out.memory.as<float>(), element_count(shape), dtype == DType::i8 ? 1.F / 40 : 1.F);
   return out;
+}
+
+bool is_scale(const OperandField& of) {
+  return of.shape == OperandField::key_numbers || of.shape == OperandField::query_numbers;
 }
 
 /// Makes what random and packed instances have in common once q, k and v are made.
@@ -44,7 +53,8 @@ void add_features(Instance* x, std::uint64_t seed) {
   each_operand(a, Pass::forward, *x, [&](const OperandField& of, HostTensor& tensor, bool wanted) {
     if (of.forward != OperandField::reads) return;
     const std::uint64_t stream = seed++;  // q, k and v have had the first three
-    if (wanted && !of.has_rows() && !is_given(tensor.view)) tensor = random_operand(a, of, stream);
+    if (!wanted || of.has_rows() || is_given(tensor.view)) return;
+    tensor = is_scale(of) ? make_scales(a, of, x->operands()) : random_operand(a, of, stream);
   });
   const auto spread = [&](std::int64_t s) {  // 0, ..., s: an empty sequence among others
     std::vector<std::int32_t> used;
@@ -90,7 +100,7 @@ Operands Instance::operands() const {
 void Instance::require_valid() const {
   require(validate_problem(problem, Pass::forward));
   Operands x = operands();
-  const Outputs outputs(*this, problem.dtype);
+  const Outputs outputs(*this, dtype_of_o(problem));
   outputs.attach(&x);
   require(validate_operands(problem, Pass::forward, x));
   require(validate_lengths(problem, x));
@@ -101,8 +111,8 @@ Instance make_instance(const Attention& a, std::uint64_t seed, Layout layout) {
   Instance x;
   x.problem = a;
   x.q = make_random(a.dtype, {a.b, a.s_q, a.h_q, a.d_qk}, seed, layout);
-  x.k = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_qk}, seed + 1, layout);
-  x.v = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_v}, seed + 2, layout);
+  x.k = make_random(dtype_of_k(a), {a.b, a.s_k, a.h_k, a.d_qk}, seed + 1, layout);
+  x.v = make_random(dtype_of_v(a), {a.b, a.s_k, a.h_k, a.d_v}, seed + 2, layout);
   add_features(&x, seed);
   return x;
 }
@@ -127,7 +137,7 @@ Instance make_cache_instance(const Attention& a, const Lengths& used, std::uint6
                         : of.type == OperandField::as_v ? dtype_of_v(a)
                                                         : a.dtype;
     if (of.has_rows()) tensor = make_random(dtype, shape_of(a, extents, of), stream++, layout);
-    if (of.shape == OperandField::key_numbers) tensor = make_scales(a);
+    if (is_scale(of)) tensor = make_scales(a, of, extents);
     if (of.shape == OperandField::rotary) tensor = make_random(DType::f32, shape_of(a, extents, of), stream++);
   });
   add_features(&x, seed);
@@ -146,8 +156,8 @@ Instance make_packed_instance(Attention a, const std::vector<std::int64_t>& leng
   x.cu_q = cumulative(lengths_q);
   x.cu_k = cumulative(lengths_k);
   x.q = make_random(a.dtype, {1, x.cu_q.back(), a.h_q, a.d_qk}, seed);
-  x.k = make_random(a.dtype, {1, x.cu_k.back(), a.h_k, a.d_qk}, seed + 1);
-  x.v = make_random(a.dtype, {1, x.cu_k.back(), a.h_k, a.d_v}, seed + 2);
+  x.k = make_random(dtype_of_k(a), {1, x.cu_k.back(), a.h_k, a.d_qk}, seed + 1);
+  x.v = make_random(dtype_of_v(a), {1, x.cu_k.back(), a.h_k, a.d_v}, seed + 2);
   add_features(&x, seed);
   return x;
 }

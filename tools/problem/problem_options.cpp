@@ -195,13 +195,13 @@ void each_cache_field(A&& a, const F& f) {
 }  // namespace
 
 void CacheOptions::add_to(Command& command) {
-  command.group("A KV cache");
+  command.group("A KV cache, or Q of 8 bits");
   each_cache_field(fields, [&](const Field& field, auto& x) {
     using Member = std::remove_reference_t<decltype(x)>;
     if constexpr (std::is_same_v<Member, bool>) command.flag(field.option, &x, field.text);
     if constexpr (std::is_same_v<Member, std::int64_t>) command.integer(field.option, &x, 0, 1 << 30, field.text);
     if constexpr (std::is_same_v<Member, DType>)
-      command.choice(field.option, &(types[field.key] = "as_q"), {"as_q", "e4m3", "i8"}, field.text);
+      command.choice(field.option, &(types[field.key] = "as_q"), {"as_q", "e4m3", "i8", "bf16", "f16"}, field.text);
   });
 }
 
@@ -215,12 +215,13 @@ void CacheOptions::apply(Attention* problem) const {
   if (!given()) return;
 #define FALCHION_CACHE_FIELD(kind, key, member, option, text) problem->member = fields.member;
 #include "base/fields.def"
-  problem->cache = true;
-  each_field(*problem, [this](const Field& field, auto& x) {
+  problem->cache = !is_8bit(problem->dtype);  // with q of 8 bits they are options of that
+  each_field(*problem, [&](const Field& field, auto& x) {
     const auto type = types.find(field.key);
     if constexpr (std::is_same_v<decltype(x), DType&>)
       if (type != types.end() && type->second != "as_q") x = parse_dtype(type->second);
-    if constexpr (std::is_same_v<decltype(x), bool&>) x = x || field.option == std::string_view("--used-k");
+    if constexpr (std::is_same_v<decltype(x), bool&>)
+      x = x || (problem->cache && field.option == std::string_view("--used-k"));
   });
 }
 

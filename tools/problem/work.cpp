@@ -74,8 +74,10 @@ double flop_count(const Attention& a, const Operands* x) {
 double byte_count(const Attention& a, const Operands* x) {
   const RowCounts rows(a, x);
   const double new_rows = a.h_q > 0 ? rows.q / static_cast<double>(a.h_q) : 0;
-  const double of_q = static_cast<double>(size_of(a.dtype)), of_k = static_cast<double>(size_of(dtype_of_k(a)));
-  return static_cast<double>(a.d_qk + a.d_v) * (rows.q * of_q + rows.k * of_k) + new_keys_bytes(a, new_rows);
+  const auto bytes = [](std::int64_t d, DType dtype) { return static_cast<double>(d * size_of(dtype)); };
+  const double of_q = bytes(a.d_qk, a.dtype) + bytes(a.d_v, dtype_of_o(a));
+  const double of_k = bytes(a.d_qk, dtype_of_k(a)) + bytes(a.d_v, dtype_of_v(a));
+  return rows.q * of_q + rows.k * of_k + new_keys_bytes(a, new_rows);
 }
 
 double flop_count(const BackwardProblem& a, const Operands* x) {

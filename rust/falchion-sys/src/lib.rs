@@ -93,7 +93,7 @@ structs! {
         probabilities: u8, any_order: u8, grads: u8, zero_unused: u8, grad_lse: u8, grad_bias: u8, grad_alibi: u8,
         frozen: u8,
         cache: u8, append: u8, rotary_pairs: u8, sinks: u8, grad_sinks: u8, k_scale: u8, v_scale: u8,
-        page_size: i64, rotary_dim: i64, split_keys: i64,
+        page_size: i64, rotary_dim: i64, split_keys: i64, k_scale_rows: i64, q_scale: u8, reserved_bytes: [u8; 7],
     }
     fal_operands {
         size: usize, q: fal_tensor, k: fal_tensor, v: fal_tensor, o: fal_tensor,
@@ -105,7 +105,7 @@ structs! {
         grad_bias: fal_tensor, grad_alibi: fal_tensor, origin: fal_origin,
         page_table: fal_tensor, page_starts: *const i32,
         k_new: fal_tensor, v_new: fal_tensor, rotary: fal_tensor, sinks: fal_tensor, grad_sinks: fal_tensor,
-        k_scale: fal_tensor, v_scale: fal_tensor,
+        k_scale: fal_tensor, v_scale: fal_tensor, q_scale: fal_tensor,
     }
     fal_linear_attention {
         size: usize, dtype: i32, dtype_k: i32, dtype_v: i32, dtype_o: i32,

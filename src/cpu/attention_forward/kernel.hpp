@@ -299,13 +299,13 @@ struct ForwardOf {
 template <class T, class Engine>
 struct Forward {
   static Memory memory(const AttentionArgs& a) {
-    if (a.e4m3_cache) return ForwardOf<T, SimdEngine<T, e4m3>>::memory(a);
-    if (a.i8_cache) return ForwardOf<T, SimdEngine<T, i8>>::memory(a);
+    if (a.type_k == Number::e4m3) return ForwardOf<T, SimdEngine<T, e4m3>>::memory(a);
+    if (a.type_k == Number::i8) return ForwardOf<T, SimdEngine<T, i8>>::memory(a);
     return ForwardOf<T, Engine>::memory(a);
   }
   static void run(const AttentionArgs& a) {
-    if (a.e4m3_cache) return ForwardOf<T, SimdEngine<T, e4m3>>::run(a);
-    if (a.i8_cache) return ForwardOf<T, SimdEngine<T, i8>>::run(a);
+    if (a.type_k == Number::e4m3) return ForwardOf<T, SimdEngine<T, e4m3>>::run(a);
+    if (a.type_k == Number::i8) return ForwardOf<T, SimdEngine<T, i8>>::run(a);
     ForwardOf<T, Engine>::run(a);
   }
 };

@@ -144,8 +144,9 @@ int launch_attention_append(const AttentionArgs& a, void* stream) {
   if (blocks == 0) return cudaSuccess;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   if constexpr (sizeof(Element) == 2) {
-    if (a.i8_cache) return launch_append<attention_append_bytes<Element, std::int8_t>>(a, blocks, stream);
-    if (a.e4m3_cache) return launch_append<attention_append_bytes<Element, std::uint8_t>>(a, blocks, stream);
+    if (a.type_k == Number::i8) return launch_append<attention_append_bytes<Element, std::int8_t>>(a, blocks, stream);
+    if (a.type_k == Number::e4m3)
+      return launch_append<attention_append_bytes<Element, std::uint8_t>>(a, blocks, stream);
   }
   return launch_append<attention_append<Element>>(a, blocks, stream);
 }

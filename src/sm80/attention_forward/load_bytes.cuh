@@ -135,7 +135,7 @@ class ByteLoader : public PageLoader<Config, Scores> {
   }
   template <class Shared, class Offsets>
   FALCHION_DEVICE void load(Shared&& sX, const View& x, const Offsets& offsets, int columns) const {
-    if (this->a.i8_cache) {
+    if (this->a.type_k == Number::i8) {
       load_as<std::int8_t>(sX, x, offsets, columns);
     } else {
       load_as<std::uint8_t>(sX, x, offsets, columns);

@@ -13,8 +13,8 @@ namespace falchion::sm90 {
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_decode_bytes() {
   const auto launch = [](const AttentionArgs& a, void* stream) -> int {
-    return a.i8_cache ? launch_any_rows<Element, std::int8_t, kD>(a, stream)
-                      : launch_any_rows<Element, cutlass::float_e4m3_t, kD>(a, stream);
+    return a.type_k == Number::i8 ? launch_any_rows<Element, std::int8_t, kD>(a, stream)
+                                  : launch_any_rows<Element, cutlass::float_e4m3_t, kD>(a, stream);
   };
   return {launch, nullptr, nullptr, attention_decode_facts(VariantKind::decode_bytes, kD)};
 }

@@ -56,6 +56,7 @@ unsigned AttentionInputs::ones_of(const OperandField& of) const {
   if (&of == operand_named("mask")) return p_.mask.one;
   if (&of == operand_named("k_scale")) return p_.k_scale.one;
   if (&of == operand_named("v_scale")) return p_.v_scale.one;
+  if (&of == operand_named("q_scale")) return p_.q_scale.one;
   const bool by_batch =
       (p_.slopes_by_batch && &of == operand_named("alibi")) || (p_.sinks_by_batch && &of == operand_named("sinks"));
   return of.shape == OperandField::head_numbers && !by_batch ? 1 : 0;
