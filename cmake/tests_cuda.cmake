@@ -38,7 +38,7 @@ list(APPEND cuda_sources tests/attention_forward_test.cpp tests/attention_backwa
   tests/backward_laws_test.cpp tests/backward_contract_test.cpp tests/contract_test.cpp tests/contract_memory_test.cpp
   tests/contract_range_test.cpp tests/contract_softmax_test.cpp tests/contract_merge_test.cpp
   tests/contract_drift_test.cpp tests/contract_cache_test.cpp tests/contract_append_test.cpp
-  tests/contract_cache_bytes_test.cpp
+  tests/contract_cache_bytes_test.cpp tests/contract_eight_test.cpp
   tests/contract_slice_test.cpp tests/contract_sinks_test.cpp tests/backward_sinks_test.cpp
   tests/empty_extents_test.cpp tests/linear_attention_test.cpp tests/linear_laws_test.cpp
   tests/linear_contract_test.cpp tests/plan_time_test.cpp tests/gemm_test.cpp

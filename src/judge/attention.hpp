@@ -5,10 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "falchion/falchion.hpp"
+#include "judge/attention_eight.hpp"
 #include "judge/rule.hpp"
 
 namespace falchion::judge {
@@ -61,6 +63,10 @@ class AttentionReference {
   double largest_sum() const;
   bool counts(AttentionOutput which, std::int64_t i, std::int64_t j, std::int64_t k) const;
   void nudge() const;
+  DType dtype_of_p() const;
+  DType unit_type(AttentionOutput which) const;
+  const EightBounds& bounds() const;
+  void hold_to_bounds(const Tensor& got, ErrorReport* report) const;
 
   Attention problem_;  // without append: the new keys are in inputs_
   Operands inputs_;
@@ -71,6 +77,7 @@ class AttentionReference {
   double exact_seconds_ = 0;
   mutable std::array<double, 4> moved_{};  // how far nudging moves each output; computed once, when first needed
   mutable bool nudged_ = false;
+  mutable std::optional<EightBounds> bounds_;  // with q of 8 bits, when first needed
 };
 
 }  // namespace falchion::judge

@@ -75,6 +75,11 @@ class Comparison {
       }
       if (!std::isfinite(wanted) || !std::isfinite(value)) return;
       seen(at, wanted);
+      report.squared_error += (value - wanted) * (value - wanted);
+      report.squared_exact += wanted * wanted;
+      report.squared_value += value * value;
+      report.product += value * wanted;
+      ++report.count;
       if (std::abs(value - wanted) > report.error) {
         report.error = std::abs(value - wanted);
         worst_ = at;

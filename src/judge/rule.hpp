@@ -60,10 +60,22 @@ struct ErrorReport {
   double naive_error = 0;  // max |naive - exact|
   double granted = 0;      // how far nudged inputs move the definition; computed only if the error needs it
   double unit = 0;         // the unit of the output type at the largest exact element
+  double bound = -1;       // of rules with a bound for each element: that of the worst one, whose error is `error`
+  // Over all elements that are finite: sums of squares of the error, of the definition and of the value, and of their
+  // product, for a relative error and an angle.
+  double squared_error = 0, squared_exact = 0, squared_value = 0, product = 0;
+  std::int64_t count = 0;
   bool same_specials = true;
   std::string why{};  // the first violation of NaN, Inf or the limit; empty if it passed
 
-  double limit() const { return 2 * std::max(naive_error, granted) + unit; }
+  double limit() const { return bound >= 0 ? bound : 2 * std::max(naive_error, granted) + unit; }
+  /// The root of the mean square of the error over that of the definition.
+  double relative_rms() const { return squared_exact > 0 ? std::sqrt(squared_error / squared_exact) : 0; }
+  /// 1 - cosine of the angle between the result and the definition.
+  double one_minus_cosine() const {
+    const double sizes = std::sqrt(squared_exact) * std::sqrt(squared_value);
+    return sizes > 0 ? std::max(0., 1 - product / sizes) : 0;
+  }
   bool passed() const { return why.empty(); }
   double share() const { return limit() > 0 ? error / limit() : error > 0 ? 1e300 : 0; }  // error / limit
 };

@@ -112,6 +112,38 @@ void make_bytes(Input* in, Problem* p) {
   for (fal_tensor* t : {&x->k_scale, &x->v_scale}) p->placed = p->memory.place(in, t) && p->placed;
 }
 
+/// q of 8 bits, with scales of all three. Half the time what is refused beside it stays.
+void make_bytes_of_q(Input* in, Problem* p) {
+  fal_attention* a = p->attention.get();
+  fal_operands* x = p->operands.get();
+  const std::uint8_t flags = in->byte();
+  if (a->cache != 0 || (flags & 1) == 0) return;
+  const bool e4m3 = (flags & 2) != 0;
+  a->dtype = e4m3 ? FAL_E4M3 : FAL_I8;
+  a->dtype_v = in->below(8) == 7 ? static_cast<std::int32_t>(in->below(9)) : e4m3 || in->flag() ? FAL_E4M3 : FAL_BF16;
+  if (in->below(8) == 7) a->dtype_o = static_cast<std::int32_t>(in->below(9));
+  if ((flags & 4) != 0) {
+    a->dropout = 0;
+    a->first_k = a->alibi = a->bias = a->mask = a->row_max = a->probabilities = 0;
+    x->first_k = nullptr;
+    x->alibi = x->bias = x->mask = x->row_max = x->probabilities = fal_tensor{};
+  }
+  a->q_scale = (flags & 8) != 0;
+  a->k_scale = (flags & 16) != 0;
+  a->v_scale = (flags & 32) != 0;
+  if (a->k_scale != 0 && in->flag()) a->k_scale_rows = in->flag() ? 128 : in->number();
+  const std::int64_t blocks = a->packed != 0 ? x->k.shape[1] / 128 + a->b : (x->k.shape[1] + 127) / 128;
+  const auto some = [in](std::int64_t extent) { return in->flag() ? 1 : extent; };
+  if (a->q_scale != 0) x->q_scale = tensor(in, FAL_F32, some(x->q.shape[0]), some(x->q.shape[1]), some(a->h_q), 1);
+  if (a->k_scale != 0) x->k_scale = tensor(in, FAL_F32, some(x->k.shape[0]), some(blocks), some(a->h_k), 1);
+  if (a->v_scale != 0) x->v_scale = tensor(in, FAL_F32, some(x->v.shape[0]), 1, some(a->h_k), 1);
+  x->q.dtype = x->k.dtype = a->dtype;
+  x->v.dtype = a->dtype_v;
+  x->o.dtype = in->below(8) != 7 ? FAL_BF16 : FAL_F16;
+  for (fal_tensor* t : {&x->q, &x->k, &x->v, &x->o, &x->q_scale, &x->k_scale, &x->v_scale})
+    p->placed = p->memory.place(in, t) && p->placed;
+}
+
 /// The struct of a caller that knows fewer fields: what is behind `size` is not read, so any bytes may be there.
 void make_older(Input* in, Problem* p) {
   const std::uint8_t which = in->byte();
@@ -207,6 +239,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   make_cache(&in, p.attention.get());
   make_cache_operands(&in, &p);
   make_bytes(&in, &p);
+  make_bytes_of_q(&in, &p);
   make_older(&in, &p);
   const fal_attention a = *p.attention.get();
   const std::int32_t pass = p.backward != (in.below(16) == 15) ? FAL_BACKWARD : FAL_FORWARD;

@@ -1,6 +1,7 @@
 // tools/problem/errors.cpp
 #include "problem/errors.hpp"
 
+#include "base/fields.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -45,7 +46,7 @@ Verdict verify_path(const Instance& instance, const Reference& reference, const 
   Verdict verdict;
   try {
     const Prepared prepared(instance.problem, target);
-    const Outputs outputs(instance, instance.problem.dtype);
+    const Outputs outputs(instance, dtype_of_o(instance.problem));
     Operands x = instance.operands();
     outputs.attach(&x);
     const Status status = prepared.run(x);
@@ -64,6 +65,8 @@ Json to_json(const ErrorReport& report) {
                        {"granted", report.granted},
                        {"limit", report.limit()},
                        {"share_of_limit", report.share()},
+                       {"relative_rms", report.relative_rms()},
+                       {"one_minus_cosine", report.one_minus_cosine()},
                        {"same_nan_and_inf", report.same_specials},
                        {"passed", report.passed()},
                        {"why", report.why}});

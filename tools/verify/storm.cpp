@@ -257,11 +257,14 @@ int run_problems(const std::vector<std::string>& texts, double patience, bool as
     const Outcome outcome = attempt(problem, &bench, &device, slot);
     failed = failed || outcome.failed();
     const char* result = outcome.failed() ? "FAIL" : outcome.kind == Outcome::Kind::refused ? "refused" : "ok";
-    list.push_back(Json::object(
-        {{"problem", to_text(problem)}, {"plan", outcome.plan}, {"result", result}, {"why", outcome.why}}));
-    if (!as_json)
-      fmt::print("{} {}\n{}{}", result, to_text(problem), outcome.plan.empty() ? "" : "  " + outcome.plan + "\n",
-                 outcome.why.empty() ? "" : "  " + outcome.why + "\n");
+    list.push_back(Json::object({{"problem", to_text(problem)},
+                                 {"plan", outcome.plan},
+                                 {"result", result},
+                                 {"why", outcome.why},
+                                 {"measured", outcome.measured}}));
+    if (!as_json) fmt::print("{} {}\n", result, to_text(problem));
+    for (const std::string& line : {outcome.plan, outcome.measured, outcome.why})
+      if (!as_json && !line.empty()) fmt::print("  {}\n", line);
     std::fflush(stdout);  // otherwise it would be lost if the next one crashes
   }
   if (as_json) print_json(Json::array(list));

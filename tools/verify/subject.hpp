@@ -24,6 +24,9 @@ class Subject {
   /// the image.
   virtual std::string judge(std::byte* copy, bool tensor_cores) = 0;
 
+  /// The errors of the last result that was judged, as text; empty if the kind of problem tells none.
+  virtual std::string measured() const { return ""; }
+
   const Image& image() const { return image_; }
 
  protected:

@@ -91,13 +91,14 @@ std::string fault_of_results(const Problem& problem, const Plan& plan, const Two
 Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject) {
   using Kind = Outcome::Kind;
   const Status &first = runs.status[0], &second = runs.status[1];
-  Outcome out{Kind::failed, "", plan.describe(), place_of(plan)};
+  Outcome out{Kind::failed, "", plan.describe(), place_of(plan), ""};
   if (!runs.guards_are_whole) {
     out.why = "bytes behind the workspace were written";
   } else if (first.code != second.code) {
     out.why = fmt::format("two runs differ: run: {}; run again: {}", text_of(first), text_of(second));
   } else if (first) {
     out.why = fault_of_results(problem, plan, runs, subject);
+    out.measured = subject->measured();
     if (out.why.empty()) out.kind = Kind::passed;
   } else {
     out.why = fmt::format("run: {}", text_of(first));

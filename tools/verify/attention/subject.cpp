@@ -1,5 +1,7 @@
 // tools/verify/attention/subject.cpp: a problem of attention's forward pass: its outputs, and their check.
 #include "verify/subject.hpp"
+#include <fmt/core.h>
+
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
 #include "problem/tensors.hpp"
@@ -18,7 +20,7 @@ class AttentionSubject : public Subject {
     const auto place = [&](const char* name, DType dtype, const Contents::Shape& shape, bool wanted = true) {
       return wanted ? image_.add(name, dtype, shape, p_.storage_of(name)) : Image::Place{};
     };
-    outputs_[0] = place("o", a_.dtype, {inputs_.batch(), inputs_.q_rows(), a_.h_q, a_.d_v});
+    outputs_[0] = place("o", dtype_of_o(a_), {inputs_.batch(), inputs_.q_rows(), a_.h_q, a_.d_v});
     outputs_[1] = place("lse", DType::f32, rows, a_.lse);
     outputs_[2] = place("row_max", DType::f32, rows, a_.row_max);
     outputs_[3] = place("probabilities", DType::f32, inputs_.scores({}), a_.probabilities);
@@ -33,6 +35,7 @@ class AttentionSubject : public Subject {
     return plan.run(x, workspace, bytes);
   }
   std::string judge(std::byte* copy, bool tensor_cores) override;
+  std::string measured() const override { return measured_; }
 
  private:
   std::string judge_cache(std::byte* copy) const;
@@ -48,6 +51,7 @@ class AttentionSubject : public Subject {
   AttentionInputs inputs_;
   Image::Place outputs_[4];
   std::unique_ptr<falchion::judge::AttentionReference> reference_;
+  std::string measured_;
 };
 
 /// What the run wrote into the cache, which is then restored.
@@ -67,6 +71,7 @@ std::string AttentionSubject::judge(std::byte* copy, bool tensor_cores) {
     reference_ = std::make_unique<falchion::judge::AttentionReference>(a_, x);
   }
   std::string why = a_.append ? judge_cache(copy) : "";
+  measured_.clear();
   for (std::size_t n = 0; n < 4; ++n) {
     const auto which = static_cast<AttentionOutput>(n);
     const Image::Place& place = outputs_[n];
@@ -84,7 +89,13 @@ std::string AttentionSubject::judge(std::byte* copy, bool tensor_cores) {
       if (why.empty() && image_.same(copy, place, i, j, k, l))
         why = text(falchion::judge::kAttentionOutputs[n], "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
     });
-    if (why.empty()) why = reference_->check(which, place.on(copy), tensor_cores).why;
+    if (why.empty()) {
+      const falchion::judge::ErrorReport report = reference_->check(which, place.on(copy), tensor_cores);
+      why = report.why;
+      measured_ += fmt::format("{}{}: relative RMSE {:.3g}, 1 - cosine {:.3g}, largest error {:.3g} of {:.3g}",
+                               measured_.empty() ? "" : "; ", falchion::judge::kAttentionOutputs[n],
+                               report.relative_rms(), report.one_minus_cosine(), report.error, report.limit());
+    }
     for_each([&](auto i, auto j, auto k, auto l) { image_.restore(copy, place, i, j, k, l); });
   }
   return why;
