@@ -14,6 +14,7 @@ enum class VariantKind : std::uint8_t {
   decode,
   decode_bytes,
   halves,
+  int8_scores,
   once,
   pages,
   pages_general,

@@ -40,6 +40,8 @@ FALCHION_DEVICE float largest_of_row(float x) {
 struct TileSums {
   float chain[2][2] = {};
 
+  /// Sums that are above every limit.
+  static FALCHION_DEVICE TileSums unknown() { return {{{FALCHION_INF, 0}, {FALCHION_INF, 0}}}; }
   FALCHION_DEVICE void add(int i, float p) { chain[row_of(i)][i % 2] += p; }
   FALCHION_DEVICE float of(int row) const { return chain[row][0] + chain[row][1]; }
 };

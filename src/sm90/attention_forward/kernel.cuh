@@ -106,10 +106,10 @@ class Consumer {
     const int begin = t.begin;
     whole_begin = (t.unmasked_begin + kKeys - 1) / kKeys;
     whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
-    const Scores scores(a, t, by, coordinates());
-    const unsigned holes = holes_of_k();
+    Scores scores(a, t, by, coordinates());
+    const unsigned word = word_of_k();
     release_k();
-    make_first_p(scores, n, holes);
+    make_first_p(scores, n, word);
     // The warpgroup releases V of the tiles that it skips, and passes its turns on, since the others wait for both.
     for (; skipped > 0; --skipped) {
       wait_v();
@@ -127,15 +127,19 @@ class Consumer {
       start_s();  // S = Q K^T
       start_o();  // O += P V, of tile n + 1
       pass_turn();
-      const unsigned holes = holes_of_k();
+      const unsigned word = word_of_k();
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
-      make_scores(scores, n, holes);  // -inf where a row does not see a key
+      if constexpr (Scores::kLate) {
+        scores.start_tile(word);
+      } else {
+        make_scores(scores, n, word);  // -inf where a row does not see a key
+      }
       // Advance the positions no earlier: ptxas would compute the next stages between take_turn and the first product,
       // where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance();
       advance_v();
-      make_p(scores);  // P = e^(scale S - m); O and l shrink where m rises
+      make_p(scores, n);  // P = e^(scale S - m); O and l shrink where m rises
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
@@ -147,25 +151,40 @@ class Consumer {
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
+  /// S in f32, which takes the place of integers.
+  FALCHION_DEVICE auto scores_of_s() {
+    if constexpr (std::is_same_v<typename Config::SumQk, float>) {
+      return make_tensor(rS.data(), rS.layout());
+    } else {
+      return recast<float>(rS);
+    }
+  }
+  /// Whether some row of the tile does not see some key of tile n of the keys.
+  FALCHION_DEVICE bool is_masked(int n) const { return static_cast<unsigned>(n - whole_begin) >= whole_count; }
   /// Turns the dot products in S into scores. Masked keys get -inf.
-  FALCHION_DEVICE void make_scores(const Scores& scores, int n, unsigned holes) {
-    auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
+  FALCHION_DEVICE void make_scores(Scores& scores, int n, unsigned word) {
+    auto rF = scores_of_s();
+    auto S = rows_columns(as_mma_accumulator(rF));  // (rows, columns)
     const auto cS = coordinates();
+    if constexpr (Scores::kLate) {
+      CUTE_UNROLL
+      for (int i = 0; i < size(rS); ++i) rF(i) = static_cast<float>(rS(i));
+    }
     scores.apply(S, cS, n * kKeys);
-    hide_holes(holes, S);
-    if (static_cast<unsigned>(n - whole_begin) < whole_count) return;
+    hide_holes(word, S);
+    if (!is_masked(n)) return;
     asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
     scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
   }
-  /// The keys of the stage of K that are in pages that are not there.
-  FALCHION_DEVICE unsigned holes_of_k() const {
-    unsigned holes = 0;
-    if constexpr (Config::kPages) {
+  /// The word of the stage of K: which keys are in pages that are not there, or the unit of S.
+  FALCHION_DEVICE unsigned word_of_k() const {
+    unsigned word = 0;
+    if constexpr (Config::kPages || Config::kScaled) {
       asm volatile("ld.shared.u32 %0, [%1];"
-                   : "=r"(holes)
+                   : "=r"(word)
                    : "r"(cute::cast_smem_ptr_to_uint(&shared.words[at_k.parity][at_k.stage])));
     }
-    return holes;
+    return word;
   }
   /// S (rows, columns) = -inf at these keys. A thread has two neighbours of each 8 of them. It is a loop that runs at
   /// most once, because ptxas would turn an `if` into a select for each element.
@@ -185,44 +204,52 @@ class Consumer {
     }
   }
   /// P of the first tile of keys, which initialises the softmax (m, l).
-  FALCHION_DEVICE void make_first_p(const Scores& scores, int n, unsigned holes) {
-    make_scores(scores, n, holes);
-    softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
+  FALCHION_DEVICE void make_first_p(Scores& scores, int n, unsigned word) {
+    if constexpr (Scores::kLate) scores.start_tile(word);
+    make_scores(scores, n, word);
+    auto rF = scores_of_s();
+    softmax.start_tile(rows_columns(as_mma_accumulator(rF)), scores.unit);
     TileSums sums;
-    make_pairs(0, scores, sums);
+    make_pairs(0, rF, scores, sums);
     softmax.add(sums);
   }
   /// P of the next keys from their scores. The first kEarly exponentials are computed while O += P V still runs, whose
   /// P must stay in its registers until then. The wait for V of these keys is placed between them and the wait for O,
   /// because its branch keeps ptxas from moving the wait for O up to the first exponential. Where kEarly is 0, the wait
   /// for V comes last.
-  FALCHION_DEVICE void make_p(const Scores& scores) {
+  FALCHION_DEVICE void make_p(Scores& scores, int n) {
     constexpr int kEarly = Config::kEarly;
     TileSums sums;
     float early[kEarly + 1];
     CUTE_UNROLL
-    for (int i = 0; i < kEarly; ++i) early[i] = softmax.update(rS(i), i, scores.unit, sums);
+    for (int i = 0; i < kEarly; ++i) early[i] = softmax.update(rS(i), i, scores.unit_of(i), sums);
     if constexpr (kEarly > 0) wait_v();
     wait_o();
     CUTE_UNROLL
     for (int i = 0; i < kEarly; i += 2) put_pair(i, early[i], early[i + 1]);
-    make_pairs(kEarly, scores, sums);
-    if (softmax.outgrown(sums)) {
+    make_pairs(kEarly, rS, scores, sums);
+    bool late = false;
+    if constexpr (Scores::kLate) late = is_masked(n) || scores.is_more_than_scaled();
+    if (softmax.outgrown(sums) || late) {
+      if constexpr (Scores::kLate) make_scores(scores, n, 0);
+      if (late) sums = TileSums::unknown();
+      auto rF = scores_of_s();
       float shrink[2];
-      softmax.raise(rows_columns(as_mma_accumulator(rS)), sums, scores.unit, shrink);
+      softmax.raise(rows_columns(as_mma_accumulator(rF)), sums, scores.unit, shrink);
       scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
       sums = {};
-      make_pairs(0, scores, sums);
+      make_pairs(0, rF, scores, sums);
     }
     softmax.add(sums);
     if constexpr (kEarly == 0) wait_v();
   }
   /// P of the elements of S from number `from` on, two at a time.
-  FALCHION_DEVICE void make_pairs(int from, const Scores& scores, TileSums& sums) {
+  template <class S>
+  FALCHION_DEVICE void make_pairs(int from, const S& s, const Scores& scores, TileSums& sums) {
     CUTE_UNROLL
-    for (int i = from; i < size(rS); i += 2) {
-      const float x = softmax.update(rS(i), i, scores.unit, sums);
-      put_pair(i, x, softmax.update(rS(i + 1), i + 1, scores.unit, sums));
+    for (int i = from; i < size(s); i += 2) {
+      const float x = softmax.update(s(i), i, scores.unit_of(i), sums);
+      put_pair(i, x, softmax.update(s(i + 1), i + 1, scores.unit_of(i + 1), sums));
     }
   }
   /// Rounds P of elements i and i + 1 to 16 bits.
@@ -303,10 +330,10 @@ class Consumer {
 
   using MmaQk = typename Config::MmaQk;
   using MmaPv = typename Config::MmaPv;
-  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32 or s32
   decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kDv>>{})) rO;  // (64, D) f32
   decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                         // P (64, N) 16-bit
-  Softmax softmax;
+  typename Scores::Softmax softmax;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
@@ -360,7 +387,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
       if (thread / 32 == 0) PageProducer<Config, false>(a, by, maps, shared).run();
       if (thread / 32 == 2) PageProducer<Config, true>(a, by, maps, shared).run();
     } else {
-      if (thread == 0) produce<Config>(by, maps, shared);
+      if (thread == 0) produce<Config>(a, by, maps, shared);
     }
     if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, launch, shared);
   } else {

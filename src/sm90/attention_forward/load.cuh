@@ -8,6 +8,7 @@
 #include "gpu/blocks/sm90_tma.cuh"
 #include "gpu/blocks/tile_counter.cuh"
 #include "sm90/attention_forward/config.hpp"
+#include "sm90/attention_forward/scales.cuh"
 #include "sm90/attention_forward/schedule.hpp"
 
 namespace falchion::sm90 {
@@ -101,7 +102,8 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
 /// the next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one where
 /// the consumers need S of the next tile first (kNextKFirst).
 template <class Config>
-FALCHION_DEVICE void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
+FALCHION_DEVICE void produce(const AttentionArgs& a, const Divisors& by, const TensorMaps& maps,
+                             typename Config::Shared& shared) {
   constexpr int kKeys = Config::kKeys, kNear = Tile::kNear;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
@@ -120,8 +122,11 @@ FALCHION_DEVICE void produce(const Divisors& by, const TensorMaps& maps, typenam
       at_q.advance();
     };
     const int head = by.ratio.div(tile.h), batch = static_cast<int>(tile.k.batch);
+    const int first_row = static_cast<int>(tile.k.begin) + tile.begin * kKeys;
+    std::conditional_t<Config::kScaled, KeyTileUnits<Config>, NoKeyTileUnits> unit(a, tile, head);
     const auto load_k = [&](int row) {
       shared.empty_k[at_k.stage].wait(at_k.parity ^ 1);
+      if constexpr (Config::kScaled) store_word(shared.words[at_k.parity][at_k.stage], unit.take(row > first_row));
       load_boxes<Config::kBoxes, Config::kBox>(maps.k, shared.full_k[at_k.stage], shared.k[at_k.stage], kReadAgain,
                                                head, row, batch);
       at_k.advance();

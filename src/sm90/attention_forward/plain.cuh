@@ -13,12 +13,15 @@ using namespace gpu;
 
 /// The kernel's interface to scores, for scores that are S times a scale: S stays as it is.
 struct PlainScores {
+  using Softmax = sm90::Softmax;
+  static constexpr bool kLate = false;
   const AttentionArgs& a;
   const float unit;  // one unit of S in the exponent of 2: scale * log2(e)
 
   template <class Coordinates>
   FALCHION_DEVICE PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
       : a(a), unit(a.scale * kLog2e) {}
+  FALCHION_DEVICE float unit_of(int) const { return unit; }
   /// One unit of S in the exponent of e.
   static FALCHION_DEVICE float nats(const AttentionArgs& a) { return a.scale; }
 

@@ -14,6 +14,8 @@ using namespace gpu;
 /// The kernel's interface to scores, for scores with softcap or ALiBi.
 template <class Element>
 struct Scores {
+  using Softmax = sm90::Softmax;
+  static constexpr bool kLate = false;
   static constexpr float unit = kLog2e;  // S is a final score by then, in the exponent of e
   const AttentionArgs& a;
   float slope[2];   // ALiBi's slope for each of this thread's two rows
@@ -30,6 +32,7 @@ struct Scores {
       position[r] = query + static_cast<int>(tile.mask.shift);
     }
   }
+  static FALCHION_DEVICE float unit_of(int) { return unit; }
   static FALCHION_DEVICE float nats(const AttentionArgs&) { return 1; }
 
   /// score.apply: softcap(scale dot) - slope |distance|.

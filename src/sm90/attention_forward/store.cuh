@@ -7,6 +7,7 @@
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
+#include "sm90/attention_forward/scales.cuh"
 
 namespace falchion::sm90 {
 
@@ -67,6 +68,10 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   normalise_rows(O, normal);
+  if constexpr (Config::kScaled) {
+    const float of_v = scale_of_v(a, t);
+    scale_rows(O, {of_v, of_v});
+  }
   if (a.splits > 1)
     store_partial<Config::kPages>(a, t, O, cO);
   else

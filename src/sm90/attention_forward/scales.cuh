@@ -1,0 +1,78 @@
+// src/sm90/attention_forward/scales.cuh: the scales of 8-bit Q and K. A row of Q has one, and so has a tile of keys, so
+// a thread multiplies them once for each tile.
+#pragma once
+
+#include "base/host_device.hpp"
+#include "gpu/attention_forward/tile.cuh"
+#include "gpu/blocks/softmax.cuh"
+#include "sm90/attention_forward/config.hpp"
+
+namespace falchion::sm90 {
+
+using namespace gpu;
+
+/// A scale as it counts: NaN unless it is 0 or above, and finite.
+FALCHION_DEVICE float valid_scale(float x) { return x >= 0 && x < FALCHION_INF ? x : __int_as_float(0x7FC00000); }
+
+/// The scale of a query row of a tile.
+FALCHION_DEVICE float scale_of_row(const AttentionArgs& a, const RowsRecord& tile, const Divisors& by, int row) {
+  if (a.q_scale.data == nullptr) return 1;
+  const int query = by.group.div(row), head = tile.h + row - query * by.group.divisor;
+  return valid_scale(static_cast<const float*>(
+      a.q_scale.data)[tile.q.batch * a.q_scale.stride[0] + (tile.q.begin + query) * a.q_scale.stride[1] +
+                      head * a.q_scale.stride[2]]);
+}
+/// The scale of V, a factor of O.
+FALCHION_DEVICE float scale_of_v(const AttentionArgs& a, const AttentionTile& t) {
+  if (a.v_scale.data == nullptr) return 1;
+  return static_cast<const float*>(
+      a.v_scale.data)[t.q.batch * a.v_scale.stride[0] + t.by.ratio.div(t.h) * a.v_scale.stride[2]];
+}
+
+/// The units of S that the tiles of keys bring along, in the exponent of 2: scale log2(e) k_scale. The producer reads
+/// them from the last tile to the first, each a tile ahead, and hands them to the consumers in the word of the tile.
+/// Packed sequence i has its blocks from cu_seqlens_k[i] / k_scale_rows + i on. A block has whole tiles, or all keys.
+template <class Config>
+class KeyTileUnits {
+  static constexpr int kKeys = Config::kKeys;
+
+ public:
+  FALCHION_DEVICE KeyTileUnits(const AttentionArgs& a, const TileRecord& tile, int head)
+      : unit(a.scale * kLog2e), rows(static_cast<int>(a.k_scale_rows)), step(a.k_scale.stride[1]) {
+    at = static_cast<const float*>(a.k_scale.data);
+    if (at == nullptr) return;
+    const int key = (tile.end - 1) * kKeys;
+    const std::int64_t before = a.packed ? tile.k.begin / rows + tile.b : 0;
+    at += tile.k.batch * a.k_scale.stride[0] + (before + key / rows) * step + head * a.k_scale.stride[2];
+    within = key % rows;
+    next = *at;
+  }
+  /// The unit of the tile whose turn it is. more: there is another one.
+  FALCHION_DEVICE float take(bool more) {
+    const float now = next;
+    if (at != nullptr && more) {
+      if (within == 0) at -= step;
+      within = within == 0 ? rows - kKeys : within - kKeys;
+      next = *at;
+    }
+    return unit * valid_scale(now);
+  }
+
+ private:
+  float unit, next = 1;
+  const float* at;
+  int rows, within = 0;
+  std::int64_t step;
+};
+
+/// Of kinds without scales.
+struct NoKeyTileUnits {
+  FALCHION_DEVICE NoKeyTileUnits(const AttentionArgs&, const TileRecord&, int) {}
+};
+
+/// Writes the word of a tile of keys. It must be there before the barrier of the tile completes.
+FALCHION_DEVICE void store_word(std::uint32_t& to, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(cute::cast_smem_ptr_to_uint(&to)), "f"(x) : "memory");
+}
+
+}  // namespace falchion::sm90
