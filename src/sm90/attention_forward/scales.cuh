@@ -38,31 +38,32 @@ class KeyTileUnits {
 
  public:
   FALCHION_DEVICE KeyTileUnits(const AttentionArgs& a, const TileRecord& tile, int head)
-      : unit(a.scale * kLog2e), rows(static_cast<int>(a.k_scale_rows)), step(a.k_scale.stride[1]) {
-    at = static_cast<const float*>(a.k_scale.data);
+      : a(a), at(static_cast<const float*>(a.k_scale.data)) {
     if (at == nullptr) return;
-    const int key = (tile.end - 1) * kKeys;
-    const std::int64_t before = a.packed ? tile.k.begin / rows + tile.b : 0;
-    at += tile.k.batch * a.k_scale.stride[0] + (before + key / rows) * step + head * a.k_scale.stride[2];
-    within = key % rows;
+    const unsigned key = (tile.end - 1) * kKeys, block = key / rows();
+    const unsigned before = a.packed ? static_cast<unsigned>(tile.k.begin) / rows() + tile.b : 0;
+    at += tile.k.batch * a.k_scale.stride[0] + (before + block) * a.k_scale.stride[1] + head * a.k_scale.stride[2];
+    within = key - block * rows();
     next = *at;
   }
   /// The unit of the tile whose turn it is. more: there is another one.
   FALCHION_DEVICE float take(bool more) {
     const float now = next;
     if (at != nullptr && more) {
-      if (within == 0) at -= step;
-      within = within == 0 ? rows - kKeys : within - kKeys;
+      if (within == 0) at -= a.k_scale.stride[1];
+      within = (within == 0 ? rows() : within) - kKeys;
       next = *at;
     }
-    return unit * valid_scale(now);
+    return a.scale * kLog2e * valid_scale(now);
   }
 
  private:
-  float unit, next = 1;
-  const float* at;
-  int rows, within = 0;
-  std::int64_t step;
+  FALCHION_DEVICE unsigned rows() const { return static_cast<unsigned>(a.k_scale_rows); }
+
+  const AttentionArgs& a;
+  const float* at;       // the scale of the next tile, or null
+  unsigned within = 0;   // the first key of that tile in its block
+  float next = 1;
 };
 
 /// Of kinds without scales.
