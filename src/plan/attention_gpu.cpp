@@ -34,6 +34,8 @@ bool is_for_pages(const Variant& listed) {
 
 bool is_for_bytes(const Variant& listed) { return listed.features.has(Feature::bytes); }
 
+bool is_for_bytes_of_q(const Variant& listed) { return listed.features.has(Feature::bytes_of_q); }
+
 /// Query rows for each K/V head. The hint s_q of a packed problem is the length of its sequences; without a hint (0)
 /// there are assumed to be many.
 std::int64_t rows_a_head(const Attention& a) {
@@ -108,12 +110,22 @@ std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
   return text("it is for pages of a multiple of ", sm90::kLeastPiece, " keys, but here they have ", a.page_size);
 }
 
+/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a
+/// tile, and a run with more packed rows than the hint says would have no parts.
+std::string why_not_bytes_of_q(const Variant& listed, const Attention& a) {
+  if (a.split_keys > 0 && a.packed) return "it has no split_keys of packed sequences";
+  const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
+  if (a.split_keys % keys == 0) return "";
+  return text("it is for split_keys that are a multiple of ", keys, ", but here they are ", a.split_keys);
+}
+
 /// named: the caller has chosen this back end, so no variant is refused only for being slower than another back end.
 std::string why_not(const Variant& listed, const Attention& a, bool named) {
   if (std::string why = why_lacking(listed, a, features_of(a, Pass::forward)); !why.empty()) return why;
   const std::int64_t rows = rows_a_head(a);
   if (std::string why = why_not_parts(a); !why.empty()) return why;
   if (is_decode_of_hopper(listed)) return why_not_decode(listed, a, rows);
+  if (is_for_bytes_of_q(listed)) return why_not_bytes_of_q(listed, a);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (is_for_pages(listed) && listed.backend == Backend::sm90) return why_not_pages_of_hopper(listed, a);
@@ -130,7 +142,9 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 }
 
 /// Whether the kernel cuts the keys of packed rows into parts, too.
-bool cuts_packed(const Variant& listed) { return is_for_pages(listed) && listed.backend == Backend::sm90; }
+bool cuts_packed(const Variant& listed) {
+  return (is_for_pages(listed) && listed.backend == Backend::sm90) || is_for_bytes_of_q(listed);
+}
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
 /// once. The workspace has room for as many packed rows as the hint s_q says; where a run has more, it does not cut.
@@ -283,8 +297,9 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
       .none = is_8bit(a.dtype) ? "no kernel of this back end takes q of 8 bits" : kNoVariant,
       .concerns =
           [&](const Variant& listed) {
-            return (listed.tile != VariantTile::mla || is_mla(a)) && (!is_decode_of_hopper(listed) || few) &&
-                   (!is_for_pages(listed) || a.page_size > 0) && (!is_for_bytes(listed) || is_8bit(dtype_of_k(a)));
+            return is_for_bytes_of_q(listed) == is_8bit(a.dtype) && (listed.tile != VariantTile::mla || is_mla(a)) &&
+                   (!is_decode_of_hopper(listed) || few) && (!is_for_pages(listed) || a.page_size > 0) &&
+                   (!is_for_bytes(listed) || is_8bit(dtype_of_k(a)));
           },
       .why_not = [&](const Variant& listed) { return why_not(listed, a, named); },
       .why_another_tile = [&](const Variant& listed) { return why_another_tile(listed.tile, best, a, device); }};

@@ -1,5 +1,5 @@
-// src/gpu/blocks/sm90_softmax_units.cuh: the softmax of gpu/blocks/sm90_softmax.cuh where each row and each tile of keys
-// has its own unit of S, because the operands have scales.
+// src/gpu/blocks/sm90_softmax_units.cuh: the softmax of gpu/blocks/sm90_softmax.cuh where each row and each tile of
+// keys has its own unit of S, because the operands have scales.
 #pragma once
 
 #include "base/host_device.hpp"

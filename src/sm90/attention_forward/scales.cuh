@@ -22,12 +22,6 @@ FALCHION_DEVICE float scale_of_row(const AttentionArgs& a, const RowsRecord& til
       a.q_scale.data)[tile.q.batch * a.q_scale.stride[0] + (tile.q.begin + query) * a.q_scale.stride[1] +
                       head * a.q_scale.stride[2]]);
 }
-/// The scale of V, a factor of O.
-FALCHION_DEVICE float scale_of_v(const AttentionArgs& a, const AttentionTile& t) {
-  if (a.v_scale.data == nullptr) return 1;
-  return static_cast<const float*>(
-      a.v_scale.data)[t.q.batch * a.v_scale.stride[0] + t.by.ratio.div(t.h) * a.v_scale.stride[2]];
-}
 
 /// The units of S that the tiles of keys bring along, in the exponent of 2: scale log2(e) k_scale. The producer reads
 /// them from the last tile to the first, each a tile ahead, and hands them to the consumers in the word of the tile.
@@ -61,8 +55,8 @@ class KeyTileUnits {
   FALCHION_DEVICE unsigned rows() const { return static_cast<unsigned>(a.k_scale_rows); }
 
   const AttentionArgs& a;
-  const float* at;       // the scale of the next tile, or null
-  unsigned within = 0;   // the first key of that tile in its block
+  const float* at;      // the scale of the next tile, or null
+  unsigned within = 0;  // the first key of that tile in its block
   float next = 1;
 };
 

@@ -7,7 +7,6 @@
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
-#include "sm90/attention_forward/scales.cuh"
 
 namespace falchion::sm90 {
 
@@ -63,17 +62,13 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     }
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     if (a.splits > 1)
-      store_part<Config::kPages>(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
+      store_part<Config::kCutsPacked>(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   normalise_rows(O, normal);
-  if constexpr (Config::kScaled) {
-    const float of_v = scale_of_v(a, t);
-    scale_rows(O, {of_v, of_v});
-  }
   if (a.splits > 1)
-    store_partial<Config::kPages>(a, t, O, cO);
+    store_partial<Config::kCutsPacked>(a, t, O, cO);
   else
     store_o<typename Config::Element>(a, t, O, cO);
 }
