@@ -110,10 +110,9 @@ std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
   return text("it is for pages of a multiple of ", sm90::kLeastPiece, " keys, but here they have ", a.page_size);
 }
 
-/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a
-/// tile, and a run with more packed rows than the hint says would have no parts.
+/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a tile;
+/// there is always a variant whose tiles have 64 keys.
 std::string why_not_bytes_of_q(const Variant& listed, const Attention& a) {
-  if (a.split_keys > 0 && a.packed) return "it has no split_keys of packed sequences";
   const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
   if (a.split_keys % keys == 0) return "";
   return text("it is for split_keys that are a multiple of ", keys, ", but here they are ", a.split_keys);

@@ -1,0 +1,175 @@
+// tests/cuda/int8_scores_test.cpp: attention of q and k of int8 with v of 16 bits, on Hopper's kind int8_scores. The
+// features of the forward pass, scales of each kind, and what wrong scales do.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/data_of.hpp"
+#include "device.hpp"
+#include "plan/plan_data.hpp"
+#include "support/compare.hpp"
+#include "support/eight.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr EightTypes kTypesOfInt8[] = {{DType::i8, DType::bf16, DType::bf16}, {DType::i8, DType::f16, DType::f16}};
+
+class Int8Scores : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = kHopper.why_not(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+/// Runs it on kind int8_scores, twice with the same bits, and compares it with the definition.
+void expect_right(Instance* x) {
+  OnDevice device(kHopper, x);
+  ASSERT_OK(device.status());
+  ASSERT_EQ(data_of(device.plan())->variant->kind, VariantKind::int8_scores);
+  const Reference reference(*x);
+  std::vector<float> first;
+  for (const int round : {0, 1}) {
+    ASSERT_OK(device.upload());
+    ASSERT_OK(device.spoil_workspace(1));
+    ASSERT_OK(device.run());
+    ASSERT_OK(device.download());
+    if (round == 0) EXPECT_TRUE(matches(*x, reference));
+    std::vector<float> o;
+    x->o.for_each([&](auto b, auto i, auto h, auto d) { o.push_back(x->o.get(b, i, h, d)); });
+    if (round == 0) first = o;
+    for (std::size_t n = 0; n < o.size(); ++n)
+      ASSERT_TRUE(o[n] == first[n] || (std::isnan(o[n]) && std::isnan(first[n]))) << "element " << n << " of run 2";
+  }
+}
+
+/// f(d, types, shares) of each.
+template <class F>
+void in_each_form(const F& f) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const EightTypes& types : kTypesOfInt8) {
+      for (const Shares shares : kAllShares) {
+        SCOPED_TRACE(text("d ", d, ", ", name(types), ", scales ", static_cast<int>(shares)));
+        f(d, types, shares);
+      }
+    }
+  }
+}
+
+TEST_F(Int8Scores, BandsGroupsAndSinks) {
+  in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
+    const Case cases[] = {Case{"full", 2, 150, 300, 4, 2, d, d},
+                          Case{"causal", 2, 300, 300, 4, 1, d, d}.causal(),
+                          Case{"window", 1, 400, 400, 2, 2, d, d}.window(150, 20),
+                          Case{"one row", 2, 1, 700, 8, 2, d, d},
+                          Case{"one key", 2, 70, 1, 2, 2, d, d},
+                          Case{"narrow", 1, 200, 260, 2, 2, d - 16, d - 32}.causal(),
+                          Case{"sinks", 2, 150, 300, 4, 2, d, d}.sinks(),
+                          Case{"split", 1, 100, 9000, 2, 1, d, d}};
+    for (const Case& row : cases) {
+      SCOPED_TRACE(row.name);
+      Instance x = make_eight(row, types, shares);
+      expect_right(&x);
+    }
+  });
+}
+
+/// The last tile of a sequence is short, and behind it in memory are keys of the next one, or rows of no sequence.
+TEST_F(Int8Scores, PackedAndUsedLengths) {
+  in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
+    const Case cases[] = {Case{"packed", 4, 200, 400, 4, 2, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}),
+                          Case{"packed causal", 3, 300, 300, 2, 2, d, d}.packed({1, 300, 129}, {1, 300, 129}).causal(),
+                          Case{"used", 3, 200, 400, 2, 2, d, d}.used_k({0, 129, 400})};
+    for (const Case& row : cases) {
+      SCOPED_TRACE(row.name);
+      Instance x = make_eight(row, types, shares);
+      expect_right(&x);
+    }
+  });
+}
+
+TEST_F(Int8Scores, Softcap) {
+  in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
+    Instance x = make_eight(Case{"softcap", 2, 200, 300, 2, 1, d, d}.causal(), types, shares);
+    x.problem.score.softcap = 2;
+    expect_right(&x);
+  });
+}
+
+/// Parts of the keys begin with a tile of 128 keys.
+TEST_F(Int8Scores, SplitKeys) {
+  in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
+    Instance x = make_eight(Case{"parts", 2, 70, 1000, 4, 2, d, d}.causal(), types, shares);
+    x.problem.split_keys = 256;
+    expect_right(&x);
+  });
+}
+
+/// Scales of neighbouring blocks of keys differ much, so that m is raised within a row and P made once more.
+TEST_F(Int8Scores, ScalesOfAnySize) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const int power : {-140, -60, 6, 12}) {
+      SCOPED_TRACE(text("d ", d, ", 2^", power));
+      Instance x = make_eight(Case{"x", 1, 200, 900, 2, 1, d, d}, kTypesOfInt8[0], Shares::token);
+      x.k_scale.for_each([&](auto b, auto s, auto h, auto) {
+        x.k_scale.set(b, s, h, 0, std::ldexp(x.k_scale.get(b, s, h, 0), s % 2 == 0 ? power : 0));
+      });
+      expect_right(&x);
+    }
+  }
+}
+
+/// The largest sums: all numbers are -128, or 127 against -128.
+TEST_F(Int8Scores, LargestSums) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    SCOPED_TRACE(d);
+    Instance x = make_eight(Case{"x", 1, 130, 300, 1, 1, d, d}, kTypesOfInt8[0], Shares::no);
+    x.problem.score.scale = 1.F / 2048;
+    x.q.for_each([&](auto b, auto s, auto h, auto c) { x.q.set(b, s, h, c, s % 2 == 0 ? -128.F : 127.F); });
+    x.k.for_each([&](auto b, auto s, auto h, auto c) { x.k.set(b, s, h, c, s % 3 == 0 ? -128.F : 127.F); });
+    expect_right(&x);
+  }
+}
+
+/// A scale of 0 makes scores of 0. One that is negative, NaN or infinite makes NaN in the rows that it is of, and of
+/// keys in the rows that see them, and nowhere else: rows of a band see some tiles of keys in part, and others not.
+TEST_F(Int8Scores, WrongScales) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const float wrong : {0.F, -1.F, nan, inf}) {
+      for (const bool of_k : {false, true}) {
+        for (const Case& row :
+             {Case{"causal", 1, 600, 600, 2, 1, d, d}.causal(), Case{"window", 1, 600, 600, 2, 1, d, d}.window(70, 3),
+              Case{"packed", 2, 300, 300, 2, 1, d, d}.packed({300, 130}, {300, 130}).causal()}) {
+          SCOPED_TRACE(text("d ", d, ", a scale of ", of_k ? "k" : "q", " of ", wrong, ", ", row.name));
+          Instance x = make_eight(row, kTypesOfInt8[0], Shares::token);
+          if (of_k) {
+            x.k_scale.set(0, 2, 0, 0, wrong);
+          } else {
+            for (const std::int64_t i : {0, 5, 64, 299}) x.q_scale.set(0, i, i % 2, 0, wrong);
+          }
+          expect_right(&x);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Int8Scores, CtasGoOverSeveralTiles) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    Instance x = make_eight(Case{"x", 2, 1100, 1100, 32, 8, d, d}.causal(), kTypesOfInt8[0], Shares::token);
+    OnDevice device(kHopper, &x);
+    ASSERT_OK(device.status());
+    const PlanData& plan = *data_of(device.plan());
+    EXPECT_GT(plan.items, plan.attention().walkers) << d;
+    ASSERT_OK(device.run());
+    ASSERT_OK(device.download());
+    EXPECT_TRUE(matches(x, Reference(x))) << d;
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,80 @@
+// tests/plan_eight_test.cpp: what the plan decides for Hopper where q has 8 bits. No GPU is needed, because target.sm
+// names the architecture.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "plan/attention.hpp"
+#include "support/choices.hpp"
+#include "support/gpu_plan.hpp"
+
+namespace falchion::testing {
+namespace {
+
+Attention int8_problem(int d, DType dtype_v = DType::bf16) {
+  Attention a = problem(4, 4096, 4096, 16, 4, d);
+  a.dtype = DType::i8;
+  a.dtype_v = dtype_v;
+  a.q_scale = a.k_scale = true;
+  a.k_scale_rows = 128;
+  return a;
+}
+std::string why_not_on_hopper(const Attention& a) {
+  Plan plan;
+  return Plan::make(a, Pass::forward, on(90, Backend::sm90), &plan).why;
+}
+
+TEST(EightPlan, Int8ScoresByHeadDimAndTypeOfV) {
+  const std::pair<int, const char*> expected[] = {{16, "64"},   {64, "64"},   {80, "128"},
+                                                  {128, "128"}, {192, "256"}, {256, "256"}};
+  for (const auto& [d, most] : expected) {
+    EXPECT_EQ(variant_of(int8_problem(d), hopper()), text("sm90 int8_scores bf16 ", most)) << d;
+    EXPECT_EQ(variant_of(int8_problem(d, DType::f16), hopper()), text("sm90 int8_scores f16 ", most)) << d;
+  }
+}
+
+/// No other kernel of a GPU takes q of 8 bits, so this one takes few rows as well.
+TEST(EightPlan, Int8ScoresHasWhatTheDefinitionAllows) {
+  Attention all[] = {int8_problem(128), int8_problem(128), int8_problem(128), int8_problem(128),
+                     int8_problem(128), int8_problem(128), int8_problem(128)};
+  all[0].band = {-1, 0, Align::bottom_right};
+  all[1].band = {100, 50, Align::bottom_right};
+  all[2].score.softcap = 30;
+  all[3].lse = all[3].sinks = true;
+  all[4].packed = true;
+  all[5].used_q = all[5].used_k = true;
+  all[6].s_q = 1;
+  for (const Attention& a : all) EXPECT_EQ(variant_of(a, hopper()), "sm90 int8_scores bf16 128");
+}
+
+TEST(EightPlan, PartsOfTheKeysBeginWithATile) {
+  Attention a = int8_problem(128);
+  a.split_keys = 256;
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 int8_scores bf16 128");
+  a.split_keys = 192;
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 int8_scores bf16 256") << "whose tiles have 64 keys";
+  const std::string why = explain(a, Pass::forward, hopper());
+  EXPECT_NE(why.find("it is for split_keys that are a multiple of 128, but here they are 192"), std::string::npos)
+      << why;
+  Attention of_64 = int8_problem(64);
+  of_64.split_keys = 192;
+  EXPECT_EQ(variant_of(of_64, hopper()), "sm90 int8_scores bf16 64");
+}
+
+TEST(EightPlan, OddHeadDimsAreRefused) {
+  const std::string why = why_not_on_hopper(int8_problem(72));
+  EXPECT_NE(why.find("a head dim that is no multiple of 16 needs"), std::string::npos) << why;
+}
+
+TEST(EightPlan, Sm80HasNoKernel) {
+  NEEDS_SM80_VARIANTS();
+  Plan plan;
+  const Status status = Plan::make(int8_problem(128), Pass::forward, on(80, Backend::sm80), &plan);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_NE(status.why.find("no kernel of this back end takes q of 8 bits"), std::string::npos) << status.why;
+}
+
+}  // namespace
+}  // namespace falchion::testing
