@@ -158,6 +158,14 @@ TEST(CApiFlags, AreZeroOrOne) {
                    {"mean", &N::mean},
                    {"rstd", &N::rstd}},
                   [&](const N& n) { return fal_norm_plan_make(&n, nullptr, &plan); });
+  using Q = fal_quantise;
+  expect_flags<Q>(FAL_QUANTISE_INIT,
+                  {{"scale_given", &Q::scale_given},
+                   {"powers_of_two", &Q::powers_of_two},
+                   {"smooth", &Q::smooth},
+                   {"mean_given", &Q::mean_given},
+                   {"rotate", &Q::rotate}},
+                  [&](const Q& q) { return fal_quantise_plan_make(&q, nullptr, &plan); });
   const A problem = small();
   expect_flags<fal_target>(host(),
                            {{"use_device", &fal_target::use_device}, {"trust_pointers", &fal_target::trust_pointers}},

@@ -103,6 +103,16 @@ TEST(Choices, OfNormsTakeAnyOperands) {
   }
 }
 
+TEST(Choices, OfQuantiseTakeAnyOperands) {
+  for (const std::int64_t d : {7, 128}) {
+    PlanData plan;
+    const Quantise q{.b = 1, .s = 300, .h = 2, .d = d, .rows = 128};
+    ASSERT_TRUE(plan_problem(q, Pass::forward, on(90), &plan, true));
+    expect_in_order(plan);
+    EXPECT_EQ(plan.gpu.choices.size(), d == 7 ? 1U : 2U) << "single numbers alone where d is odd";
+  }
+}
+
 /// Without a variant for the rest the list ends with one that needs something, and explain() says so.
 TEST(Choices, WhatNoneTakesIsTold) {
   PlanData plan = decided(problem(2, 512, 512, 4, 4, 128), hopper());

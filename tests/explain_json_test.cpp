@@ -132,7 +132,7 @@ std::string joined(const Parsed& lines) {
   return out;
 }
 
-// A GEMM has no pass, nor has a norm.
+// A GEMM has no pass, nor have a norm and Quantise.
 template <class Problem>
 std::string story(const Problem& problem, Pass pass, const Target& target, Format format) {
   return explain(problem, pass, target, format);
@@ -143,12 +143,16 @@ std::string story(const Gemm& problem, Pass, const Target& target, Format format
 std::string story(const Norm& problem, Pass, const Target& target, Format format) {
   return explain(problem, target, format);
 }
+std::string story(const Quantise& problem, Pass, const Target& target, Format format) {
+  return explain(problem, target, format);
+}
 template <class Problem>
 Status make(const Problem& problem, Pass pass, const Target& target, Plan* out) {
   return Plan::make(problem, pass, target, out);
 }
 Status make(const Gemm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
 Status make(const Norm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
+Status make(const Quantise& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
 
 template <class Problem>
 Status plan_for_any_build(const Problem& a, Pass pass, const Target& target, PlanData* out) {
@@ -191,6 +195,8 @@ void same_decision(const Parsed& json, const PlanData& plan) {
       EXPECT_EQ(json["row"]["threads"], plan.gpu.choices.front().cut_as<gpu::NormCut>().threads);
     }
     if (!is_gpu(plan.backend)) { EXPECT_EQ(json["items"], plan.items); }
+  } else if (plan.is<QuantisePlan>()) {
+    EXPECT_EQ(json["piece"]["rows"], plan.gpu.choices.front().cut_as<gpu::QuantiseCut>().rows);
   } else {
     const bool backward = plan.pass == Pass::backward;  // On a GPU its keys are not cut into parts.
     if (backward && plan.backend == Backend::cpu) { EXPECT_EQ(json["parts"], plan.attention().backward.parts); }
@@ -316,6 +322,16 @@ std::vector<Norm> norms() {
   return out;
 }
 
+std::vector<Quantise> quantised() {
+  std::vector<Quantise> out(5, Quantise{.b = 2, .s = 700, .h = 3, .d = 128, .rows = 128});
+  out[1].rows = 0;
+  out[1].smooth = out[1].rotate = true;
+  out[2].d = 20;
+  out[3].s = 0;
+  out[4].d = 0;
+  return out;
+}
+
 /// Compares the JSON with Plan::make, with the plan's data and with the text. docs/explain.md must name each key.
 TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   std::set<std::string> keys;
@@ -326,6 +342,7 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
     }
     for (const Gemm& g : gemms()) check(g, Pass::forward, target, &keys);
     for (const Norm& n : norms()) check(n, Pass::forward, target, &keys);
+    for (const Quantise& q : quantised()) check(q, Pass::forward, target, &keys);
   }
   std::stringstream document;
   document << std::ifstream(FALCHION_SOURCE_DIR "/docs/explain.md").rdbuf();

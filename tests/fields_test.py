@@ -109,7 +109,7 @@ def struct_sizes(library):
     sys.path.insert(0, str(ROOT / "bench"))
     import falchion_ctypes
     lib = falchion_ctypes.Falchion(library).lib
-    for name in ("attention", "linear_attention", "gemm", "norm"):
+    for name in ("attention", "linear_attention", "gemm", "norm", "quantise"):
         struct = falchion_ctypes.S[f"fal_{name}"]
         said = getattr(lib, f"fal_{name}_init")().size
         if said != ctypes.sizeof(struct):

@@ -55,6 +55,7 @@ TEST(Operations, WhatIsPlannedCanRun) {
   expect_to_run(LinearAttention{});
   expect_to_run(Gemm{});
   expect_to_run(Norm{});
+  expect_to_run(Quantise{});
 }
 
 /// The entries of all problems and passes are those of the table.
@@ -65,6 +66,7 @@ TEST(Operations, TheTableHasThoseOfEachProblem) {
     of_problems.insert(&operation_of(LinearAttention{}, pass));
     of_problems.insert(&operation_of(Gemm{}, pass));
     of_problems.insert(&operation_of(Norm{}, pass));
+    of_problems.insert(&operation_of(Quantise{}, pass));
   }
   for (const Operation& operation : operations()) of_table.insert(&operation);
   EXPECT_EQ(of_problems, of_table);
@@ -77,6 +79,7 @@ TEST(Operations, AProblemAndAPassNameOne) {
   EXPECT_STREQ(operation_of(LinearAttention{}, Pass::backward).name, "linear_attention_backward");
   EXPECT_STREQ(operation_of(Gemm{}).name, "gemm");
   EXPECT_STREQ(operation_of(Norm{}).name, "norm");
+  EXPECT_STREQ(operation_of(Quantise{}).name, "quantise");
 }
 
 /// A plan has its entry, so that no run looks for it; operands of another problem find none.

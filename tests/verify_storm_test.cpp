@@ -21,7 +21,8 @@
 namespace falchion::tools::storm {
 namespace {
 
-constexpr Op kOps[] = {Op::attention, Op::linear, Op::linear_backward, Op::attention_backward, Op::gemm, Op::norm};
+constexpr Op kOps[] = {Op::attention, Op::linear, Op::linear_backward, Op::attention_backward,
+                       Op::gemm,      Op::norm,   Op::quantise};
 const std::vector<DType> kTypes = {DType::f32, DType::f16, DType::bf16};
 
 TEST(VerifyStorm, AProblemPrintsAsOneLineAndParsesBack) {

@@ -12,6 +12,7 @@
 #include "problem/norm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
+#include "problem/quantise_problem.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -26,6 +27,7 @@ struct Options {
   LinearOptions linear;
   GemmOptions gemm;
   NormOptions norm;
+  QuantiseOptions quantise;
   TargetOptions where;
   std::string target;
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false, check = false;
@@ -71,6 +73,9 @@ void check_use(const Options& options, const Given& given) {
     given.refuse(GemmOptions::kNames, "it has no effect here; it is an option of --op " + operation_list(Kind::gemm));
   if (kind != Kind::norm)
     given.refuse(NormOptions::kNames, "it has no effect here; it is an option of --op " + operation_list(Kind::norm));
+  if (kind != Kind::quantise)
+    given.refuse(QuantiseOptions::kNames,
+                 "it has no effect here; it is an option of --op " + operation_list(Kind::quantise));
   if (kind == Kind::norm)
     given.refuse({"--b", "--h", "--h-q", "--h-k", "--s", "--s-q", "--s-k", "--d-v", "--packed", "--scale"},
                  "it has no effect here; the sizes of --op norm are --rows and --d");
@@ -160,6 +165,11 @@ std::vector<Story> stories_of(const Options& options, const Target& target) {
       out.push_back(story_of(options, problem, target));
     return out;
   }
+  if (parse_op(options.op) == Op::quantise) {
+    for (const Attention& sizes : options.sizes.expand())
+      out.push_back(story_of(options, options.quantise.problem(sizes), target));
+    return out;
+  }
   for (const Attention& problem : options.sizes.expand()) out.push_back(story_of_sizes(options, problem, target));
   return out;
 }
@@ -198,6 +208,7 @@ void add_explain(Command& command) {
   options->linear.add_to(command);
   options->gemm.add_to(command);
   options->norm.add_to(command);
+  options->quantise.add_to(command);
   command.flag("--states", &options->states, "With states in and out");
   options->where.add_to(command);
   std::vector<std::string> machines;

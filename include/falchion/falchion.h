@@ -16,6 +16,7 @@
 #include "falchion/gemm.h"
 #include "falchion/linear_attention.h"
 #include "falchion/norm.h"
+#include "falchion/quantise.h"
 #include "falchion/target.h"
 #include "falchion/tensor.h"
 #include "falchion/version.h" /* FAL_VERSION_MAJOR, FAL_VERSION_MINOR, FAL_VERSION_PATCH */
@@ -85,6 +86,15 @@ FAL_API const char* fal_norm_explain(const fal_norm* problem, const fal_target* 
 /* The one-call form. */
 FAL_API fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
                                 void* stream);
+
+/* And Quantise has. */
+FAL_API fal_status fal_quantise_plan_make(const fal_quantise* problem, const fal_target* target, fal_plan** out);
+FAL_API fal_status fal_quantise_plan_run(const fal_plan* plan, const fal_quantise_operands* operands, void* workspace,
+                                         size_t workspace_bytes, void* stream);
+FAL_API const char* fal_quantise_explain(const fal_quantise* problem, const fal_target* target, int32_t format);
+/* The one-call form. */
+FAL_API fal_status fal_quantise_run(const fal_quantise_operands* operands, const fal_quantise* options,
+                                    const fal_target* target, void* stream);
 
 /* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */
 FAL_API void fal_release_workspaces(void);

@@ -17,6 +17,7 @@
 #include "falchion/gemm.hpp"
 #include "falchion/linear_attention.hpp"
 #include "falchion/norm.hpp"
+#include "falchion/quantise.hpp"
 #include "falchion/target.hpp"
 #include "falchion/tensor.hpp"
 #include "falchion/version.h"  // FAL_VERSION_MAJOR, FAL_VERSION_MINOR, FAL_VERSION_PATCH
@@ -43,6 +44,7 @@ class FALCHION_API Plan {
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const Gemm& problem, Target target, Plan* out) noexcept;
   static Status make(const Norm& problem, Target target, Plan* out) noexcept;
+  static Status make(const Quantise& problem, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
@@ -63,6 +65,8 @@ class FALCHION_API Plan {
              Stream stream = nullptr) const noexcept;
   Status run(const NormOperands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
+  Status run(const QuantiseOperands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream = nullptr) const noexcept;
 
   explicit operator bool() const { return data_ != nullptr; }
 
@@ -77,6 +81,7 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
                                  Format format = Format::text);
 FALCHION_API std::string explain(const Gemm& problem, Target target, Format format = Format::text);
 FALCHION_API std::string explain(const Norm& problem, Target target, Format format = Format::text);
+FALCHION_API std::string explain(const Quantise& problem, Target target, Format format = Format::text);
 
 /// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
 /// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
@@ -109,6 +114,10 @@ FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {},
 /// The same for a norm. `options` gives kind, eps and zero_centered.
 FALCHION_API Status norm(const NormOperands& operands, const Norm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
+
+/// The same for Quantise. `options` gives rows and all flags but smooth, which mean gives.
+FALCHION_API Status quantise(const QuantiseOperands& operands, const Quantise& options = {}, Target target = {},
+                             Stream stream = nullptr) noexcept;
 
 /// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.
 FALCHION_API void release_workspaces() noexcept;

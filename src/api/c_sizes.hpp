@@ -32,6 +32,10 @@ template <>
 inline constexpr size_t kFirstSize<fal_norm> = FALCHION_END_OF(fal_norm, reserved);
 template <>
 inline constexpr size_t kFirstSize<fal_norm_operands> = FALCHION_END_OF(fal_norm_operands, rstd);
+template <>
+inline constexpr size_t kFirstSize<fal_quantise> = FALCHION_END_OF(fal_quantise, reserved);
+template <>
+inline constexpr size_t kFirstSize<fal_quantise_operands> = FALCHION_END_OF(fal_quantise_operands, y);
 
 #undef FALCHION_END_OF
 
@@ -42,7 +46,9 @@ static_assert(kFirstSize<fal_attention> <= sizeof(fal_attention) && kFirstSize<f
                   kFirstSize<fal_gemm> <= sizeof(fal_gemm) &&
                   kFirstSize<fal_gemm_operands> <= sizeof(fal_gemm_operands) &&
                   kFirstSize<fal_norm> <= sizeof(fal_norm) &&
-                  kFirstSize<fal_norm_operands> <= sizeof(fal_norm_operands),
+                  kFirstSize<fal_norm_operands> <= sizeof(fal_norm_operands) &&
+                  kFirstSize<fal_quantise> <= sizeof(fal_quantise) &&
+                  kFirstSize<fal_quantise_operands> <= sizeof(fal_quantise_operands),
               "a first size is over the struct's: no caller could give it");
 // Pointers and size_t of 8 bytes: the numbers themselves. On 32 bits there has been no release whose numbers could be
 // kept; the fields before the end of each first struct must still be those.
@@ -52,7 +58,8 @@ static_assert(sizeof(void*) != 8 ||
                    kFirstSize<fal_executor> == 32 && kFirstSize<fal_target> == 56 &&
                    kFirstSize<fal_linear_attention> == 104 && kFirstSize<fal_linear_operands> == 1456 &&
                    kFirstSize<fal_gemm> == 96 && kFirstSize<fal_gemm_operands> == 568 && kFirstSize<fal_norm> == 72 &&
-                   kFirstSize<fal_norm_operands> == 648),
+                   kFirstSize<fal_norm_operands> == 648 && kFirstSize<fal_quantise> == 88 &&
+                   kFirstSize<fal_quantise_operands> == 328),
               "a field of a first struct moved: append fields, and leave those before them alone");
 static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24 &&
                   sizeof(fal_rng) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 32 : 28) &&

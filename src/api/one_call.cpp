@@ -177,6 +177,18 @@ Norm problem_of(const NormOperands& x, Pass, const Norm& options) {
   return with_plain_dtypes(n);
 }
 
+Quantise problem_of(const QuantiseOperands& x, Pass, const Quantise& options) {
+  Quantise q = options;
+  q.dtype = x.x.dtype;
+  q.dtype_y = x.y.dtype;
+  q.b = x.x.shape[0];
+  q.s = x.x.shape[1];
+  q.h = x.x.shape[2];
+  q.d = x.x.shape[3];
+  q.smooth |= is_given(x.mean);
+  return q;
+}
+
 template <class Problem>
 Status call(const OperandsOf<Problem>& operands, const Problem& options, const Target& target, Stream stream) noexcept
     try {
@@ -233,12 +245,16 @@ Status gemm(const GemmOperands& operands, const Gemm& options, Target target, St
 Status norm(const NormOperands& operands, const Norm& options, Target target, Stream stream) noexcept {
   return call(operands, options, target, stream);
 }
+Status quantise(const QuantiseOperands& operands, const Quantise& options, Target target, Stream stream) noexcept {
+  return call(operands, options, target, stream);
+}
 
 void release_workspaces() noexcept {
   kept_plans<Attention>().release_workspace();
   kept_plans<LinearAttention>().release_workspace();
   kept_plans<Gemm>().release_workspace();
   kept_plans<Norm>().release_workspace();
+  kept_plans<Quantise>().release_workspace();
 }
 
 }  // namespace falchion

@@ -75,6 +75,7 @@ OperandList operands_of(const Attention& problem, Pass pass, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
 OperandList operands_of(const Gemm& problem, Pass pass, const GemmOperands& x);
 OperandList operands_of(const Norm& problem, Pass pass, const NormOperands& x);
+OperandList operands_of(const Quantise& problem, Pass pass, const QuantiseOperands& x);
 
 /// Checks that each operand is given if and only if it is wanted, with its type and shape, aligned to its elements,
 /// with valid strides. Reads no element.

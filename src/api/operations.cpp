@@ -7,7 +7,8 @@ namespace falchion {
 
 std::span<const std::reference_wrapper<const Operation>> operations() {
   static const std::reference_wrapper<const Operation> kAll[] = {
-      kAttentionForward, kAttentionBackward, kLinearAttentionForward, kLinearAttentionBackward, kGemm, kNorm};
+      kAttentionForward, kAttentionBackward, kLinearAttentionForward, kLinearAttentionBackward, kGemm, kNorm,
+      kQuantise};
   return kAll;
 }
 

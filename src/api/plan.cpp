@@ -68,6 +68,7 @@ template Status make_plan(const Attention&, Pass, const Target&, std::shared_ptr
 template Status make_plan(const LinearAttention&, Pass, const Target&, std::shared_ptr<const PlanData>*);
 template Status make_plan(const Gemm&, Pass, const Target&, std::shared_ptr<const PlanData>*);
 template Status make_plan(const Norm&, Pass, const Target&, std::shared_ptr<const PlanData>*);
+template Status make_plan(const Quantise&, Pass, const Target&, std::shared_ptr<const PlanData>*);
 
 Status Plan::make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept {
   return falchion::make(problem, pass, target, out == nullptr ? nullptr : &out->data_);
@@ -79,6 +80,9 @@ Status Plan::make(const Gemm& problem, Target target, Plan* out) noexcept {
   return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
 }
 Status Plan::make(const Norm& problem, Target target, Plan* out) noexcept {
+  return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
+}
+Status Plan::make(const Quantise& problem, Target target, Plan* out) noexcept {
   return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
 }
 
@@ -102,6 +106,9 @@ Status Plan::run(const GemmOperands& operands, void* workspace, std::size_t byte
 Status Plan::run(const NormOperands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
   return run_plan<Norm>(data_.get(), operands, {workspace, bytes}, stream);
 }
+Status Plan::run(const QuantiseOperands& operands, void* workspace, std::size_t bytes, Stream stream) const noexcept {
+  return run_plan<Quantise>(data_.get(), operands, {workspace, bytes}, stream);
+}
 
 std::string explain(const Attention& problem, Pass pass, Target target, Format format) {
   return explain_problem(problem, pass, target, format);
@@ -113,6 +120,9 @@ std::string explain(const Gemm& problem, Target target, Format format) {
   return explain_problem(problem, Pass::forward, target, format);
 }
 std::string explain(const Norm& problem, Target target, Format format) {
+  return explain_problem(problem, Pass::forward, target, format);
+}
+std::string explain(const Quantise& problem, Target target, Format format) {
   return explain_problem(problem, Pass::forward, target, format);
 }
 

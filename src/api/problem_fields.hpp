@@ -185,6 +185,24 @@ void norm_fields(Any& p, const F& f) {
   f("in_place", p.in_place);
 }
 
+template <class Any, class F>
+void quantise_fields(Any& p, const F& f) {
+  auto& q = p.quantise;
+  f("dtype", q.dtype);
+  f("dtype_y", q.dtype_y);
+  f("b", q.b);
+  f("s", q.s);
+  f("h", q.h);
+  f("d", q.d);
+  f("rows", q.rows);
+  f("scale_given", q.scale_given);
+  f("scale_ones", p.k_scale);
+  f("powers_of_two", q.powers_of_two);
+  f("smooth", q.smooth);
+  f("mean_given", q.mean_given);
+  f("rotate", q.rotate);
+}
+
 /// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
@@ -197,6 +215,7 @@ void for_each_field(Any& p, const F& f) {
     case Kind::linear: linear_fields(p, f); break;
     case Kind::gemm: gemm_fields(p, f); break;
     case Kind::norm: norm_fields(p, f); break;
+    case Kind::quantise: quantise_fields(p, f); break;
   }
   f("spare", p.spare);
   f("data", p.data.seed);

@@ -18,6 +18,7 @@ constexpr CommandOperation kOperations[] = {
     {Op::attention_backward, "attention-backward", "attention_backward", Kind::attention, Pass::backward},
     {Op::gemm, "gemm", "gemm", Kind::gemm, Pass::forward},
     {Op::norm, "norm", "norm", Kind::norm, Pass::forward},
+    {Op::quantise, "quantise", "quantise", Kind::quantise, Pass::forward},
 };
 
 bool has(unsigned axes, std::size_t axis) { return (axes >> axis & 1U) != 0; }

@@ -15,10 +15,10 @@ namespace falchion::line {
 
 /// A storm's random numbers depend on this value. So new operations are added at the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm };
+enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm, quantise };
 
-/// The library's struct for the problem of an operation: Attention, LinearAttention, Gemm or Norm.
-enum class Kind : std::uint8_t { attention, linear, gemm, norm };
+/// The library's struct for the problem of an operation: Attention, LinearAttention, Gemm, Norm or Quantise.
+enum class Kind : std::uint8_t { attention, linear, gemm, norm, quantise };
 
 struct CommandOperation {
   Op op;
@@ -76,10 +76,10 @@ template <class Description>
 auto& batch_of(Description& a) {
   if constexpr (requires { a.batch; }) {
     return a.batch;
-  } else if constexpr (requires { a.rows; }) {
-    return a.rows;
-  } else {
+  } else if constexpr (requires { a.b; }) {
     return a.b;
+  } else {
+    return a.rows;
   }
 }
 
@@ -106,6 +106,7 @@ struct Problem {
   std::int64_t s = 1, h = 1;       // of a norm: the second and third extent that rows are cut into
   Broadcast weight{7};             // of a norm: the extents of weight that are 1
   DType weight_dtype = DType::f32;
+  Quantise quantise;  // used by operations of Kind::quantise
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   Lengths lengths_q, lengths_k;
 #define FALCHION_LENGTHS(key, ...) Lengths key;
@@ -137,19 +138,21 @@ struct Problem {
   bool operator==(const Problem&) const = default;
   Kind kind() const { return kind_of(op); }
   Pass pass() const { return pass_of(op); }
-  /// Calls f with the description that the operation takes: `attention`, `linear`, `gemm` or `norm`.
+  /// Calls f with the description that the operation takes: `attention`, `linear`, `gemm`, `norm` or `quantise`.
   template <class F>
   auto ask(const F& f) const {
     return kind() == Kind::attention ? f(attention)
            : kind() == Kind::linear  ? f(linear)
            : kind() == Kind::gemm    ? f(gemm)
-                                     : f(norm);
+           : kind() == Kind::norm    ? f(norm)
+                                     : f(quantise);
   }
   template <class F>
   void change(const F& f) {
     if (kind() == Kind::attention) return f(attention);
     if (kind() == Kind::linear) return f(linear);
-    kind() == Kind::gemm ? f(gemm) : f(norm);
+    if (kind() == Kind::gemm) return f(gemm);
+    kind() == Kind::norm ? f(norm) : f(quantise);
   }
   DType dtype() const {
     return ask([](const auto& a) { return a.dtype; });
@@ -158,8 +161,8 @@ struct Problem {
     return ask([](const auto& a) { return batch_of(a); });
   }
   bool packed() const {
-    if (kind() == Kind::gemm || kind() == Kind::norm) return false;
-    return kind() == Kind::attention ? attention.packed : linear.packed;
+    if (kind() == Kind::linear) return linear.packed;
+    return kind() == Kind::attention && attention.packed;
   }
   const Storage& storage_of(const std::string& operand) const;
 };

@@ -178,5 +178,7 @@ template Status run<LinearAttention>(const PlanData&, const LinearOperands&, con
                                      const Known&) noexcept;
 template Status run<Gemm>(const PlanData&, const GemmOperands&, const Workspace&, Stream, const Known&) noexcept;
 template Status run<Norm>(const PlanData&, const NormOperands&, const Workspace&, Stream, const Known&) noexcept;
+template Status run<Quantise>(const PlanData&, const QuantiseOperands&, const Workspace&, Stream,
+                              const Known&) noexcept;
 
 }  // namespace falchion

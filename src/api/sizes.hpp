@@ -102,6 +102,7 @@ inline Attention with_plain_dtypes(Attention a) {
   plain.dtype_o = DType::as_q;
   return dtype_of_o(plain) == a.dtype_o ? plain : a;
 }
+inline Quantise with_plain_dtypes(const Quantise& a) { return a; }
 template <class Problem>
 Problem with_plain_dtypes(Problem a) {
   for (DType* own : {&a.dtype_k, &a.dtype_v, &a.dtype_o}) {

@@ -79,5 +79,6 @@ template void tell_run(const PlanData&, const Operands&, const OperandList&, con
 template void tell_run(const PlanData&, const LinearOperands&, const OperandList&, const Status&, double) noexcept;
 template void tell_run(const PlanData&, const GemmOperands&, const OperandList&, const Status&, double) noexcept;
 template void tell_run(const PlanData&, const NormOperands&, const OperandList&, const Status&, double) noexcept;
+template void tell_run(const PlanData&, const QuantiseOperands&, const OperandList&, const Status&, double) noexcept;
 
 }  // namespace falchion::trace

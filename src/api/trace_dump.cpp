@@ -124,5 +124,6 @@ template void dump(const PlanData&, const Operands&, const OperandList&) noexcep
 template void dump(const PlanData&, const LinearOperands&, const OperandList&) noexcept;
 template void dump(const PlanData&, const GemmOperands&, const OperandList&) noexcept;
 template void dump(const PlanData&, const NormOperands&, const OperandList&) noexcept;
+template void dump(const PlanData&, const QuantiseOperands&, const OperandList&) noexcept;
 
 }  // namespace falchion::trace

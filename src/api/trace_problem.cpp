@@ -160,6 +160,10 @@ void set_operands(const NormOperands& x, Problem* p, bool, std::string*) {
   p->in_place = same_place(true, x.x, x.y) || same_place(n.residual_out, x.residual, x.residual_out);
 }
 
+void set_operands(const QuantiseOperands& x, Problem* p, bool, std::string*) {
+  if (p->quantise.scale_given) p->k_scale.one = ones_of(x.scale, 3);
+}
+
 void set_layouts(const OperandList& list, Problem* p, std::string* note) {
   for (const Operand& operand : list.tensors()) {
     if (!operand.wanted || operand.x->data == nullptr) continue;
@@ -187,6 +191,7 @@ line::Problem problem_of(const PlanData& plan) {
   if (plan.is<LinearPlan>()) out.linear = plan.linear().problem;
   if (plan.is<GemmPlan>()) out.gemm = plan.gemm().problem;
   if (plan.is<NormPlan>()) out.norm = plan.norm().problem;
+  if (plan.is<QuantisePlan>()) out.quantise = plan.quantise().problem;
   set_longest(&out);
   return out;
 }
@@ -204,5 +209,6 @@ template line::Problem problem_of(const PlanData&, const Operands&, const Operan
 template line::Problem problem_of(const PlanData&, const LinearOperands&, const OperandList&, bool, std::string*);
 template line::Problem problem_of(const PlanData&, const GemmOperands&, const OperandList&, bool, std::string*);
 template line::Problem problem_of(const PlanData&, const NormOperands&, const OperandList&, bool, std::string*);
+template line::Problem problem_of(const PlanData&, const QuantiseOperands&, const OperandList&, bool, std::string*);
 
 }  // namespace falchion::trace

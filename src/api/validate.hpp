@@ -11,6 +11,7 @@ Status validate_problem(const Attention& problem, Pass pass);
 Status validate_problem(const LinearAttention& problem, Pass pass);
 Status validate_problem(const Gemm& problem, Pass pass);
 Status validate_problem(const Norm& problem, Pass pass);
+Status validate_problem(const Quantise& problem, Pass pass);
 
 /// Which pass the operands are for: backward where any of the gradients is given, by its memory or, since an empty
 /// tensor may have none, by its shape.
@@ -31,6 +32,7 @@ Status validate_operands(const Attention& problem, const Operands& operands, con
 Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
 Status validate_operands(const Gemm& problem, const GemmOperands& operands, const OperandList& list);
 Status validate_operands(const Norm& problem, const NormOperands& operands, const OperandList& list);
+Status validate_operands(const Quantise& problem, const QuantiseOperands& operands, const OperandList& list);
 Status validate_operands(const auto& problem, Pass pass, const auto& operands) {
   return validate_operands(problem, operands, operands_of(problem, pass, operands));
 }

@@ -9,6 +9,7 @@
 
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_norm_args.hpp"
+#include "args/gpu_quantise_args.hpp"
 #include "base/set_of.hpp"
 
 namespace falchion {
@@ -43,7 +44,7 @@ struct GemmGpuCut {
 };
 
 /// The cut of the work, if choices differ in it; otherwise the plan has it.
-using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut>;
+using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut, gpu::QuantiseCut>;
 
 struct Choice {
   const Variant* variant = nullptr;

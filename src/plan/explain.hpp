@@ -45,4 +45,10 @@ Json norm_facts(const PlanData& plan);
 void tell_norm_problem(const PlanData& plan, Story* story);
 void tell_norm(const PlanData& plan, Story* story);
 
+std::string describe_quantise(const PlanData& plan);
+Json problem_facts(const Quantise& problem);
+Json quantise_facts(const PlanData& plan);
+void tell_quantise_problem(const PlanData& plan, Story* story);
+void tell_quantise(const PlanData& plan, Story* story);
+
 }  // namespace falchion

@@ -46,6 +46,7 @@ extern const OperationOf<Attention> kAttentionForward, kAttentionBackward;
 extern const OperationOf<LinearAttention> kLinearAttentionForward, kLinearAttentionBackward;
 extern const OperationOf<Gemm> kGemm;
 extern const OperationOf<Norm> kNorm;
+extern const OperationOf<Quantise> kQuantise;
 
 /// The types of a kind of problem: its operands, with the first of them; a plan's decision for it; a run's choice by
 /// the layouts of its operands on a GPU; its operations, forward and backward. A problem without a backward pass has
@@ -88,6 +89,15 @@ struct TraitsOf<Norm> {
   static constexpr Tensor Operands::*kFirst = &Operands::x;
   static constexpr const char* kFirstName = "x";
   static constexpr const OperationOf<Norm>* kPasses[] = {&kNorm, &kNorm};
+};
+template <>
+struct TraitsOf<Quantise> {
+  using Operands = QuantiseOperands;
+  using Decided = QuantisePlan;
+  using Layout = falchion::Layout;
+  static constexpr Tensor Operands::*kFirst = &Operands::x;
+  static constexpr const char* kFirstName = "x";
+  static constexpr const OperationOf<Quantise>* kPasses[] = {&kQuantise, &kQuantise};
 };
 template <class Problem>
 using OperandsOf = typename TraitsOf<Problem>::Operands;

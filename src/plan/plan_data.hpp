@@ -19,6 +19,7 @@
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "args/gpu_norm_args.hpp"
+#include "args/gpu_quantise_args.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/choice.hpp"
 #include "plan/features.hpp"
@@ -33,12 +34,12 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // The types of all operations' variants. An operation with other kernel arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
-                           gpu::GemmFacts, gpu::NormFacts>;
+                           gpu::GemmFacts, gpu::NormFacts, gpu::QuantiseFacts>;
 using Kernel =
     std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
                  const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
                  const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*,
-                 const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*>;
+                 const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*, const gpu::QuantiseKernel*>;
 
 /// One kernel instance of variants.def. Every variant has its facts, a built one also has its kernel.
 struct Variant {
@@ -153,9 +154,15 @@ struct NormPlan {
   double rate = 0;          // GPU: the bytes that are expected to move in a second
 };
 
+/// What a plan decided for Quantise.
+struct QuantisePlan {
+  Quantise problem;
+  double rate = 0;  // GPU: the bytes that are expected to move in a second
+};
+
 struct PlanData {
   const Operation* operation = nullptr;  // plan/operation.hpp; null: nothing was asked yet
-  std::variant<AttentionPlan, LinearPlan, GemmPlan, NormPlan> decided;
+  std::variant<AttentionPlan, LinearPlan, GemmPlan, NormPlan, QuantisePlan> decided;
   Pass pass = Pass::forward;
   Target target;
   Backend backend = Backend::ref;
@@ -164,7 +171,7 @@ struct PlanData {
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
   int threads = 1;                   // CPU
   std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads;
-                                     // gemm: tiles of d; norm: on the CPU items of rows, on a GPU rows
+                           // gemm: tiles of d; norm: on the CPU items of rows, on a GPU rows; quantise: blocks
   GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
 
@@ -181,6 +188,8 @@ struct PlanData {
   const GemmPlan& gemm() const { return *std::get_if<GemmPlan>(&decided); }
   NormPlan& norm() { return *std::get_if<NormPlan>(&decided); }
   const NormPlan& norm() const { return *std::get_if<NormPlan>(&decided); }
+  QuantisePlan& quantise() { return *std::get_if<QuantisePlan>(&decided); }
+  const QuantisePlan& quantise() const { return *std::get_if<QuantisePlan>(&decided); }
 };
 
 std::string describe(const PlanData& plan);

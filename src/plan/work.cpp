@@ -7,6 +7,7 @@
 #include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/norm.hpp"
+#include "plan/quantise.hpp"
 #include "plan/text.hpp"
 
 namespace falchion {
@@ -135,6 +136,13 @@ double norm_bytes(const Norm& n) {
   const double rows = static_cast<double>(n.rows), d = static_cast<double>(n.d);
   const double factors = static_cast<double>(size_of(n.dtype)) * d * ((n.weight ? 1 : 0) + (n.bias ? 1 : 0));
   return rows * (d * an_element + 4 * ((n.mean ? 1 : 0) + (n.rstd ? 1 : 0))) + factors;
+}
+
+double quantise_bytes(const Quantise& q) {
+  const double heads = static_cast<double>(q.b) * static_cast<double>(q.h), d = static_cast<double>(q.d);
+  const double numbers = heads * static_cast<double>(q.s) * d;
+  return numbers * static_cast<double>(size_of(q.dtype) + size_of(q.dtype_y)) +
+         4 * heads * (static_cast<double>(blocks_of(q)) + (q.smooth ? d : 0));
 }
 
 }  // namespace falchion

@@ -41,4 +41,7 @@ double gemm_bytes_like_d(const Gemm& problem);
 /// share.
 double norm_bytes(const Norm& problem);
 
+/// x, y and the other operands that are present, each moved once.
+double quantise_bytes(const Quantise& problem);
+
 }  // namespace falchion

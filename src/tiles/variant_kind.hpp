@@ -26,7 +26,7 @@ enum class VariantKind : std::uint8_t {
   // GEMMs.
   bytes,  // attention's, too
   few,
-  // Norms.
+  // Norms and Quantise.
   rows,
   // CPU levels.
   amx,

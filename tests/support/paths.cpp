@@ -148,5 +148,8 @@ Status run_with(const Path& path, const Gemm& problem, const GemmOperands& opera
 Status run_with(const Path& path, const Norm& problem, const NormOperands& operands) {
   return plan_and_run(path, problem, operands);
 }
+Status run_with(const Path& path, const Quantise& problem, const QuantiseOperands& operands) {
+  return plan_and_run(path, problem, operands);
+}
 
 }  // namespace falchion::testing

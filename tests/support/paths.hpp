@@ -94,6 +94,7 @@ Status run(const Target& target, Instance* x);
 Status run_with(const Path& path, const Attention& problem, const Operands& operands);
 Status run_with(const Path& path, const Gemm& problem, const GemmOperands& operands);
 Status run_with(const Path& path, const Norm& problem, const NormOperands& operands);
+Status run_with(const Path& path, const Quantise& problem, const QuantiseOperands& operands);
 inline Status run(const Path& path, Instance* x) { return run(path.target(), x); }
 
 }  // namespace falchion::testing

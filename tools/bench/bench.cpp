@@ -175,6 +175,17 @@ void measure(const Norm& problem, const BenchOptions& options, const Target& tar
   require_numbers(instance.y.view, *result);
 }
 
+void measure(const Quantise& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const Prepared prepared(problem, target);
+  const QuantiseInstance instance = make_quantise_instance(problem, 1);
+  result->roof = Roof::memory;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  require_numbers(instance.scale.view, *result);
+}
+
 /// Compares a CPU result with the limits, after all measurements.
 void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
   const double flops = peaks.flops(r->unit);

@@ -31,7 +31,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   };
   const std::vector<Op> attention = operations_of(Kind::attention), linear = operations_of(Kind::linear);
   const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward}, gemm = {Op::gemm},
-                        norm = {Op::norm};
+                        norm = {Op::norm}, quantise = {Op::quantise};
   const FeatureOptions& f = o.features;
   const BackwardOptions &b = o.backward, none;
   std::vector<Given> all = {{"--causal", f.causal_given, attention},
@@ -52,7 +52,8 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                             {"--d-f32", o.gemm.d_f32, gemm},
                             {"--rows", !o.norm.rows.empty(), norm},
                             {"--kind", o.norm.kind != NormOptions{}.kind, norm},
-                            {"--add-residual", o.norm.add_residual, norm}};
+                            {"--add-residual", o.norm.add_residual, norm},
+                            {"--to, --tokens-a-scale, --smooth, --rotate", o.quantise.given(), quantise}};
   each_field(f.numbers, [&](const Field& field, const auto& x) {
     if (!f.of_heads_of(field).empty()) all.push_back({field.option, true, attention});
     if constexpr (std::is_same_v<decltype(x), const float&>) {  // linear attention has a scale too
@@ -231,6 +232,24 @@ BenchProblem linear_problem(const BenchOptions& options, Op op, const Attention&
   return {op, options.linear.problem(sizes, pass_of(op), options.features.numbers.score.scale)};
 }
 
+/// Of 16k tokens: in heads of 64, 128 and 256.
+std::vector<Attention> usual_quantise_sizes(const std::vector<std::string>& dtypes, bool) {
+  SizeOptions sizes;
+  sizes.dtype = dtypes;
+  std::vector<Attention> out;
+  for (const std::int64_t d : {64, 128, 256}) {
+    sizes.h = {2048 / d};
+    sizes.s = {16384};
+    sizes.d = {d};
+    for (const Attention& a : sizes.expand()) out.push_back(a);
+  }
+  return out;
+}
+
+BenchProblem quantise_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+  return {op, options.quantise.problem(sizes)};
+}
+
 /// The functions for one kind of problem. The passes of softmax attention are two kinds here.
 struct BenchKind {
   /// The sizes that are measured if none is given.
@@ -240,9 +259,11 @@ struct BenchKind {
 constexpr BenchKind kAttention = {usual_attention, attention_problem};
 constexpr BenchKind kBackward = {usual_prefill, backward_problem};
 constexpr BenchKind kLinear = {usual_linear_sizes, linear_problem};
+constexpr BenchKind kQuantised = {usual_quantise_sizes, quantise_problem};
 
 const BenchKind& bench_kind(Op op) {
   if (kind_of(op) == Kind::linear) return kLinear;
+  if (kind_of(op) == Kind::quantise) return kQuantised;
   return pass_of(op) == Pass::forward ? kAttention : kBackward;
 }
 
@@ -290,6 +311,7 @@ void BenchOptions::add_to(Command& command) {
   linear.add_to(command);
   gemm.add_to(command);
   norm.add_to(command);
+  quantise.add_to(command);
   where.add_to(command, "Force CPU levels: one, a list, or all");
   command.group("How it is measured");
   command.integer("--runs", &runs, 1, 100000, "Timed runs; the median counts");

@@ -9,6 +9,7 @@
 #include "problem/gemm_problem.hpp"
 #include "problem/norm_problem.hpp"
 #include "problem/problem_options.hpp"
+#include "problem/quantise_problem.hpp"
 
 namespace falchion::tools {
 
@@ -21,6 +22,7 @@ struct BenchOptions {
   LinearOptions linear;
   GemmOptions gemm;
   NormOptions norm;
+  QuantiseOptions quantise;
   TargetOptions where;
   std::string layout = "bshd", json_file;
   std::int64_t runs = 9;

@@ -18,6 +18,8 @@ std::string sizes(const Gemm& g) { return fmt::format("batch:{}/m:{}/n:{}/k:{}",
 
 std::string sizes(const Norm& n) { return fmt::format("rows:{}/d:{}", n.rows, n.d); }
 
+std::string sizes(const Quantise& q) { return fmt::format("b:{}/h:{}/s:{}/d:{}", q.b, q.h, q.s, q.d); }
+
 std::string ragged_text(const BenchProblem& problem) {
   return problem.ragged > 0 ? fmt::format(" ragged {}", problem.ragged) : "";
 }

@@ -11,13 +11,14 @@
 #include "problem/gemm_problem.hpp"
 #include "problem/norm_problem.hpp"
 #include "problem/operation.hpp"
+#include "problem/quantise_problem.hpp"
 #include "problem/work.hpp"
 
 namespace falchion::tools {
 
 struct BenchProblem {
   Op op = Op::attention;
-  std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm> problem;
+  std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm, Quantise> problem;
   std::int64_t ragged = 0;  // of a cache: the mean of the lengths in use, which differ; 0: each is s_k
 };
 

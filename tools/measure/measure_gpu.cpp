@@ -18,6 +18,7 @@ const Attention& problem_of(const Plan& plan, const Operands&) { return data_of(
 const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return data_of(plan)->linear().problem; }
 const Gemm& problem_of(const Plan& plan, const GemmOperands&) { return data_of(plan)->gemm().problem; }
 const Norm& problem_of(const Plan& plan, const NormOperands&) { return data_of(plan)->norm().problem; }
+const Quantise& problem_of(const Plan& plan, const QuantiseOperands&) { return data_of(plan)->quantise().problem; }
 
 }  // namespace
 
@@ -66,6 +67,7 @@ template class GpuRun<Operands>;
 template class GpuRun<LinearOperands>;
 template class GpuRun<GemmOperands>;
 template class GpuRun<NormOperands>;
+template class GpuRun<QuantiseOperands>;
 
 GpuLimits GpuLimits::measure() {
   const cuda::Device device = cuda::current_device();

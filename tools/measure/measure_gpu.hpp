@@ -30,6 +30,7 @@ extern template class GpuRun<Operands>;
 extern template class GpuRun<LinearOperands>;
 extern template class GpuRun<GemmOperands>;
 extern template class GpuRun<NormOperands>;
+extern template class GpuRun<QuantiseOperands>;
 
 /// The limits of this device.
 struct GpuLimits {

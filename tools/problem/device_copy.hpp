@@ -110,6 +110,11 @@ inline std::array<Tensor*, 4> outputs_of(NormOperands* x) { return {&x->y, &x->r
 template <class F>
 void for_each_array(const Norm&, NormOperands*, const F&) {}
 
+inline std::array<Tensor*, 4> tensors_of(QuantiseOperands* x) { return {&x->x, &x->mean, &x->scale, &x->y}; }
+inline std::array<Tensor*, 3> outputs_of(QuantiseOperands* x) { return {&x->mean, &x->scale, &x->y}; }
+template <class F>
+void for_each_array(const Quantise&, QuantiseOperands*, const F&) {}
+
 /// The copies of all operands. Within an allocation addresses keep their distance to each other and their remainder by
 /// 256, so alignment, strides (negative, 0) and overlaps are the same as on the host. Guard bytes lie around each copy,
 /// and download() reports it if a kernel wrote there.

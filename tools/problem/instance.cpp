@@ -225,6 +225,11 @@ Prepared::Prepared(const Norm& problem, const Target& target) {
   take_workspace();
 }
 
+Prepared::Prepared(const Quantise& problem, const Target& target) {
+  require(Plan::make(problem, target, &plan_), "plan");
+  take_workspace();
+}
+
 void Prepared::take_workspace() {
   if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
 }
@@ -248,6 +253,11 @@ Status Prepared::run(const GemmOperands& operands) const {
 
 Status Prepared::run(const NormOperands& operands) const {
   if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->norm().problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+Status Prepared::run(const QuantiseOperands& operands) const {
+  if (on_gpu()) return cuda::run_on_device(plan_, data_of(plan_)->quantise().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

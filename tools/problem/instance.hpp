@@ -68,11 +68,13 @@ class Prepared {
   Prepared(const LinearAttention& problem, Pass pass, const Target& target);
   Prepared(const Gemm& problem, const Target& target);
   Prepared(const Norm& problem, const Target& target);
+  Prepared(const Quantise& problem, const Target& target);
   /// A plan for a GPU copies there and back. measure_gpu.hpp is for timing it.
   Status run(const Operands& operands) const;
   Status run(const LinearOperands& operands) const;
   Status run(const GemmOperands& operands) const;
   Status run(const NormOperands& operands) const;
+  Status run(const QuantiseOperands& operands) const;
   bool on_gpu() const;
   const Plan& plan() const { return plan_; }
 

@@ -18,6 +18,7 @@
 #include "problem/gemm_problem.hpp"
 #include "problem/levels.hpp"
 #include "problem/norm_problem.hpp"
+#include "problem/quantise_problem.hpp"
 #include "problem/work.hpp"
 #include "run/report.hpp"
 #include "tool.hpp"
@@ -149,6 +150,7 @@ Report report_of(const Problem& p) {
   };
   if (p.kind() == Kind::gemm) return of(p.gemm);
   if (p.kind() == Kind::norm) return of(p.norm);
+  if (p.kind() == Kind::quantise) return of(p.quantise);
   if (p.kind() == Kind::linear)
     return Report{fmt::format("{} linear attention", name(p.linear.dtype)), Json::object({}), 0, 0};
   return p.pass() == Pass::backward ? of(BackwardProblem{p.attention}) : of(p.attention);

@@ -8,9 +8,10 @@ const StormKind& storm_kind(const Problem& problem) {
     case Kind::attention: return problem.pass() == Pass::forward ? kAttentionKind : kAttentionBackwardKind;
     case Kind::linear: return kLinearKind;
     case Kind::gemm: return kGemmKind;
-    case Kind::norm: break;
+    case Kind::norm: return kNormKind;
+    case Kind::quantise: break;
   }
-  return kNormKind;
+  return kQuantiseKind;
 }
 
 std::unique_ptr<Subject> make_subject(const Problem& problem) { return storm_kind(problem).make_subject(problem); }

@@ -33,7 +33,7 @@ struct StormKind {
   bool (*may_exceed_the_hint)(const Problem& problem, const Plan& plan);  // as in paths.hpp
 };
 
-extern const StormKind kAttentionKind, kAttentionBackwardKind, kLinearKind, kGemmKind, kNormKind;
+extern const StormKind kAttentionKind, kAttentionBackwardKind, kLinearKind, kGemmKind, kNormKind, kQuantiseKind;
 
 const StormKind& storm_kind(const Problem& problem);
 

@@ -91,7 +91,8 @@ Grid Options::grid_of() const {
   out.where = where;
   for (const auto& op : ops.empty() ? std::vector<std::string>{name(Op::attention)} : ops) {
     out.ops.push_back(parse_op(op));
-    if (tools::kind_of(out.ops.back()) == Kind::linear || out.ops.back() == Op::norm)
+    const Kind kind = tools::kind_of(out.ops.back());
+    if (kind == Kind::linear || kind == Kind::norm || kind == Kind::quantise)
       throw UsageError{fmt::format("--op: there are no tables of problems of {}; --random draws some", op)};
     if (tensors.given() && out.ops.back() == Op::gemm)
       throw UsageError{"--op gemm: --q, --k and --v are tensors of attention"};
