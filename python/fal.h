@@ -154,7 +154,7 @@ enum {
 
 enum { MOST_PARTS = 32 }; /* of merge */
 enum { MOST_ARRAYS = 2 * MOST_PARTS + 2 };
-enum { ATTENTION, LINEAR, GEMM, NORM };
+enum { ATTENTION, LINEAR, GEMM, NORM, QUANTISE };
 /* A problem and its operands, of whichever kind. Each struct begins with its size. */
 typedef union problem {
   size_t size;
@@ -162,6 +162,7 @@ typedef union problem {
   fal_linear_attention linear;
   fal_gemm gemm;
   fal_norm norm;
+  fal_quantise quantise;
 } problem;
 typedef union operands {
   size_t size;
@@ -169,6 +170,7 @@ typedef union operands {
   fal_linear_operands linear;
   fal_gemm_operands gemm;
   fal_norm_operands norm;
+  fal_quantise_operands quantise;
 } operands;
 enum { NOT_ASKED, RECORDS_NOT, RECORDS };
 /* What explain(...) asks of a call: of which type shapes are, and which target; and what it gets, (text, JSON). */
@@ -285,6 +287,7 @@ FUNCTION(py_linear_attention_backward);
 FUNCTION(py_gemm);
 FUNCTION(py_layer_norm);
 FUNCTION(py_rms_norm);
+FUNCTION(py_quantise);
 PyObject* call_gemm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
 PyObject* call_layer_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
 PyObject* call_rms_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
@@ -312,6 +315,7 @@ int ready_attention_backward(void);
 int ready_linear(void);
 int ready_gemm(void);
 int ready_norm(void);
+int ready_quantise(void);
 int ready_merge(void);
 int ready_torch(void);
 

@@ -37,5 +37,6 @@ int check_same_library(void) {
          same_size("fal_linear_attention", (roomy(*)(void))(void (*)(void))fal_linear_attention_init,
                    sizeof(fal_linear_attention)) &&
          same_size("fal_gemm", (roomy(*)(void))(void (*)(void))fal_gemm_init, sizeof(fal_gemm)) &&
-         same_size("fal_norm", (roomy(*)(void))(void (*)(void))fal_norm_init, sizeof(fal_norm));
+         same_size("fal_norm", (roomy(*)(void))(void (*)(void))fal_norm_init, sizeof(fal_norm)) &&
+         same_size("fal_quantise", (roomy(*)(void))(void (*)(void))fal_quantise_init, sizeof(fal_quantise));
 }

@@ -7,7 +7,7 @@
 
 /* Whole words of the engine, and where they stand for the word of Python: in the backward pass o is an argument of that
  * name. */
-enum { ANYWHERE, IN_FORWARD, IN_GEMM, IN_NORM };
+enum { ANYWHERE, IN_FORWARD, IN_GEMM, IN_NORM, IN_QUANTISE };
 static const struct {
   const char *engine, *python;
   int where;
@@ -37,13 +37,16 @@ static const struct {
              {"as_q", "that of out", IN_GEMM},
              {"scaling", "a scale", IN_GEMM},
              {"y", "out", IN_NORM},
-             {"dtype_y", "the type of out", IN_NORM}};
+             {"dtype_y", "the type of out", IN_NORM},
+             {"y", "out", IN_QUANTISE},
+             {"dtype_y", "dtype", IN_QUANTISE}};
 
 static int is_where(const call* call, int where) {
   if (where == ANYWHERE) return 1;
   if (call == NULL) return 0;
   if (where == IN_GEMM) return call->kind == GEMM;
   if (where == IN_NORM) return call->kind == NORM;
+  if (where == IN_QUANTISE) return call->kind == QUANTISE;
   return call->pass == FAL_FORWARD && (call->kind == ATTENTION || call->kind == LINEAR);
 }
 
@@ -81,7 +84,7 @@ static const char* python_word(const call* call, const char* before, const char*
     if (words[i].where == IN_FORWARD && *before != '\0' && !ends_with(before, "overlaps ")) continue;
     return words[i].python;
   }
-  return call != NULL && (call->kind == GEMM || call->kind == NORM) ? python_type(word, length) : NULL;
+  return call != NULL && call->kind >= GEMM ? python_type(word, length) : NULL;
 }
 
 /* One of the engine's `axes`, of which the array has the last ones. One that it lacks is counted from the end, as
@@ -106,6 +109,7 @@ static int axis_of(const call* call, const array* a, int axis) {
   const int is_lse = strncmp(name, "lse", 3) == 0;
   if (call->kind == GEMM) return axis_of_gemm(a, axis);
   if (call->kind == NORM) return from_last(a, 4, axis);
+  if (call->kind == QUANTISE) return strcmp(name, "mean") == 0 && axis > 1 ? axis - 1 : axis;
   if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))
     return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : NO_AXIS;
   if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return from_last(a, 4, axis);

@@ -9,7 +9,8 @@ static const struct {
 } sizes[] = {{sizeof(fal_attention), sizeof(fal_operands)},
              {sizeof(fal_linear_attention), sizeof(fal_linear_operands)},
              {sizeof(fal_gemm), sizeof(fal_gemm_operands)},
-             {sizeof(fal_norm), sizeof(fal_norm_operands)}};
+             {sizeof(fal_norm), sizeof(fal_norm_operands)},
+             {sizeof(fal_quantise), sizeof(fal_quantise_operands)}};
 
 void begin(call* call, const char* function, int kind, int32_t pass) {
   memset(call, 0, offsetof(struct call, arrays));

@@ -29,15 +29,15 @@ static int is_leaders_shape(const array* leader, int rank, const int64_t* shape)
   return 1;
 }
 
-/* NumPy and those that follow it know bfloat16 by name once the package ml_dtypes is imported. */
-static int knows_bfloat16(const library* from) {
+/* NumPy and those that follow it know bfloat16 and float8_e4m3fn by name once the package ml_dtypes is imported. */
+static int knows_type(const library* from, int dtype) {
   PyObject* package = PyImport_ImportModule("ml_dtypes");
   const int is_missing = package == NULL && PyErr_ExceptionMatches(PyExc_ImportError);
   Py_XDECREF(package);
   if (is_missing) {
     PyErr_Clear();
-    raise_text(FAL_UNSUPPORTED, NULL,
-               "out_dtype = bfloat16: %U has this type by the package ml_dtypes, which cannot be imported", from->name);
+    raise_text(FAL_UNSUPPORTED, NULL, "%s = %s: %U has this type by the package ml_dtypes, which cannot be imported",
+               dtype == FAL_BF16 ? "out_dtype" : "dtype", type_name(dtype), from->name);
   }
   return package != NULL;
 }
@@ -47,7 +47,8 @@ static int knows_bfloat16(const library* from) {
 static PyObject* type_of(const library* from, int dtype) {
   if (dtype == FAL_F32 && from->float32 != NULL) return Py_NewRef(from->float32);
   if (from->has_new_empty) return look_up(from->name, type_name(dtype));
-  return dtype == FAL_BF16 && !knows_bfloat16(from) ? NULL : PyUnicode_FromString(type_name(dtype));
+  if ((dtype == FAL_BF16 || dtype == FAL_E4M3) && !knows_type(from, dtype)) return NULL;
+  return PyUnicode_FromString(type_name(dtype));
 }
 
 /* {"dtype": torch.float32}, which is made once for each type. Borrowed. */

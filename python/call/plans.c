@@ -36,7 +36,8 @@ static fal_status make(const key* key, int32_t backend, fal_plan** out) {
     case ATTENTION: return fal_plan_make(&key->problem.attention, key->pass, &target, out);
     case LINEAR: return fal_linear_plan_make(&key->problem.linear, key->pass, &target, out);
     case GEMM: return fal_gemm_plan_make(&key->problem.gemm, &target, out);
-    default: return fal_norm_plan_make(&key->problem.norm, &target, out);
+    case NORM: return fal_norm_plan_make(&key->problem.norm, &target, out);
+    default: return fal_quantise_plan_make(&key->problem.quantise, &target, out);
   }
 }
 

@@ -122,7 +122,8 @@ static fal_status run_operands(const call* call, const fal_plan* plan, void* mem
     case ATTENTION: return fal_plan_run(plan, &call->operands.attention, memory, bytes, call->stream);
     case LINEAR: return fal_linear_plan_run(plan, &call->operands.linear, memory, bytes, call->stream);
     case GEMM: return fal_gemm_plan_run(plan, &call->operands.gemm, memory, bytes, call->stream);
-    default: return fal_norm_plan_run(plan, &call->operands.norm, memory, bytes, call->stream);
+    case NORM: return fal_norm_plan_run(plan, &call->operands.norm, memory, bytes, call->stream);
+    default: return fal_quantise_plan_run(plan, &call->operands.quantise, memory, bytes, call->stream);
   }
 }
 

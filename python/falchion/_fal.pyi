@@ -658,6 +658,59 @@ def rms_norm(
     residual_out: AnyArray | None = None,
 ) -> Any: ...
 @overload
+def quantise(
+    x: Array,
+    dtype: Any = "float8_e4m3fn",
+    *,
+    rows: int = 1,
+    scale: AnyArray | None = None,
+    mean: AnyArray | None = None,
+    powers_of_two: bool = False,
+    smooth: Literal[False] = False,
+    rotate: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out: AnyArray | None = None,
+) -> tuple[AnyArray, AnyArray]:
+    """x as 8-bit numbers with scales: (y, scale), where y * scale is about x. With smooth (y, scale, mean).
+
+    Shapes: x (b, s, h, d), of float32, float16 or bfloat16, d up to 256; y as x; scale float32 (b, blocks, h). A block
+    is some tokens of a head. The order is: subtract mean, rotate, divide by the scale, round to nearest even; what is
+    beyond 448 (float8_e4m3fn) or 127 (int8) becomes that. Every backend gives the same bits.
+
+    dtype: of y, "float8_e4m3fn" or "int8".
+    rows: tokens of a block; the last one of a sequence may have fewer. 0: all tokens of the head.
+    scale: scales to use, (b, blocks, h) float32, where each extent may be 1; None: those by which the largest number
+        of each block becomes 448 or 127.
+    mean: a vector a head to subtract, (b, h, d) float32. softmax(Q K^T) is the same without it in K.
+    powers_of_two: scales that are made are rounded up to powers of two.
+    smooth: subtracts the mean over the tokens of each head, and gives it, float32 (b, h, d).
+    rotate: multiplies rows by an orthonormal Hadamard matrix, in blocks of the largest power of two that divides d.
+        Q K^T is the same with both rotated.
+    out: an array to write y into.
+
+    A NaN or Inf becomes NaN in float8_e4m3fn; with int8 the scale of its block is NaN.
+    backend, threads, stream and what is raised: as in attention.
+    """
+
+@overload
+def quantise(
+    x: Array,
+    dtype: Any = "float8_e4m3fn",
+    *,
+    rows: int = 1,
+    scale: AnyArray | None = None,
+    mean: AnyArray | None = None,
+    powers_of_two: bool = False,
+    smooth: bool = False,
+    rotate: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out: AnyArray | None = None,
+) -> tuple[AnyArray, ...]: ...
+@overload
 def merge(
     o_a: Sequence[Array],
     lse_a: Sequence[AnyArray],

@@ -139,6 +139,11 @@ structs! {
         size: usize, x: fal_tensor, residual: fal_tensor, weight: fal_tensor, bias: fal_tensor, y: fal_tensor,
         residual_out: fal_tensor, mean: fal_tensor, rstd: fal_tensor,
     }
+    fal_quantise {
+        size: usize, dtype: i32, dtype_y: i32, b: i64, s: i64, h: i64, d: i64, rows: i64,
+        scale_given: u8, powers_of_two: u8, smooth: u8, mean_given: u8, rotate: u8, reserved: [u8; 27],
+    }
+    fal_quantise_operands { size: usize, x: fal_tensor, mean: fal_tensor, scale: fal_tensor, y: fal_tensor }
     fal_executor { size: usize, parallel_for: Option<fal_parallel_for>, self_: *mut c_void, threads: i32, reserved: i32 }
     fal_target {
         size: usize, backend: i32, threads: i32, sm: i32, segments: i32,
@@ -167,7 +172,7 @@ macro_rules! sized {
 }
 sized! {
     fal_attention fal_operands fal_linear_attention fal_linear_operands fal_gemm fal_gemm_operands fal_norm
-    fal_norm_operands fal_executor fal_target
+    fal_norm_operands fal_quantise fal_quantise_operands fal_executor fal_target
 }
 
 #[repr(C)]
@@ -276,6 +281,26 @@ extern "C" {
     pub fn fal_norm_run(
         operands: *const fal_norm_operands,
         options: *const fal_norm,
+        target: *const fal_target,
+        stream: *mut c_void,
+    ) -> fal_status;
+    pub fn fal_quantise_init() -> fal_quantise;
+    pub fn fal_quantise_plan_make(
+        problem: *const fal_quantise,
+        target: *const fal_target,
+        out: *mut *mut fal_plan,
+    ) -> fal_status;
+    pub fn fal_quantise_plan_run(
+        plan: *const fal_plan,
+        operands: *const fal_quantise_operands,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        stream: *mut c_void,
+    ) -> fal_status;
+    pub fn fal_quantise_explain(problem: *const fal_quantise, target: *const fal_target, format: i32) -> *const c_char;
+    pub fn fal_quantise_run(
+        operands: *const fal_quantise_operands,
+        options: *const fal_quantise,
         target: *const fal_target,
         stream: *mut c_void,
     ) -> fal_status;

@@ -21,6 +21,8 @@ fn structs_are_those_of_the_header() {
         fal_gemm_operands::layout(),
         fal_norm::layout(),
         fal_norm_operands::layout(),
+        fal_quantise::layout(),
+        fal_quantise_operands::layout(),
         fal_executor::layout(),
         fal_target::layout(),
     ];
@@ -82,6 +84,9 @@ fn the_library_has_the_same_structs() {
     let (gemm, norm) = unsafe { (fal_gemm_init(), fal_norm_init()) };
     assert_eq!((gemm.size, gemm.alpha), (std::mem::size_of::<fal_gemm>(), 1.0));
     assert_eq!((norm.size, norm.eps), (std::mem::size_of::<fal_norm>(), 1e-5));
+    // SAFETY: as above.
+    let quantise = unsafe { fal_quantise_init() };
+    assert_eq!((quantise.size, quantise.rows), (std::mem::size_of::<fal_quantise>(), 1));
 }
 
 /// What the headers declare and define, by name, is in the bindings.
