@@ -124,7 +124,9 @@ static const struct row {
 #define VIEW_v_new view_bshd, 4
 #define VIEW_rotary view_rotary, 3
 #define VIEW_key_numbers view_key_numbers, 3
+#define VIEW_query_numbers view_key_numbers, 3
 #define TYPES_same "the type of q"
+#define TYPES_as_o "the type of q"
 #define TYPES_as_k "the type of q"
 #define TYPES_as_v "the type of q"
 #define TYPES_f32 "float32"
