@@ -27,7 +27,7 @@ def structs():
     folder = next(f for f in (here / "include" / "falchion", here.parent / "include" / "falchion") if f.is_dir())
     known = {"size_t": c_size_t, "float": c_float, "int32_t": c_int32, "int64_t": c_int64, "uint8_t": c_uint8,
              "uint16_t": c_uint16, "uint32_t": c_uint32, "uint64_t": c_uint64}
-    for header in ("tensor", "attention", "linear_attention", "gemm", "norm", "target"):
+    for header in ("tensor", "attention", "linear_attention", "gemm", "norm", "quantise", "target"):
         text = re.sub(r"/\*.*?\*/", "", (folder / f"{header}.h").read_text(), flags=re.S)
         for name, body in re.findall(r"^typedef struct (\w+) {(.*?)^}", text, re.M | re.S):
             if "(" in body:  # fal_executor, which holds a function
@@ -46,6 +46,7 @@ def structs():
 S = structs()
 Tensor, Band, Attention, Operands, Target = (S[f"fal_{name}"] for name in ("tensor", "band", "attention", "operands", "target"))
 LinearAttention, LinearOperands = S["fal_linear_attention"], S["fal_linear_operands"]
+Quantise = S["fal_quantise"]
 Gemm, GemmOperands, Norm, NormOperands = (S[f"fal_{name}"] for name in ("gemm", "gemm_operands", "norm", "norm_operands"))
 ACTIVATIONS = ("none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu")
 
@@ -92,6 +93,8 @@ class Falchion:
             lib.fal_gemm_init.restype = Gemm
             lib.fal_gemm_plan_make.argtypes = [POINTER(Gemm), POINTER(Target), POINTER(c_void_p)]
             lib.fal_gemm_plan_run.argtypes = [c_void_p, POINTER(GemmOperands), c_void_p, c_size_t, c_void_p]
+        if hasattr(lib, "fal_quantise_init"):
+            lib.fal_quantise_init.restype = Quantise
         if hasattr(lib, "fal_norm_init"):
             lib.fal_norm_init.restype = Norm
             lib.fal_norm_plan_make.argtypes = [POINTER(Norm), POINTER(Target), POINTER(c_void_p)]
