@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 256;
 
-/// A product that has been rounded: without this, a compiler may join it with a sum that follows.
-float product(float x, float y) {
-  volatile float rounded = x * y;
-  return rounded;
-}
-
 /// One head of one sequence.
 class Head {
  public:
@@ -33,6 +27,9 @@ class Head {
       store(x_.mean, at(x_.mean, b_, 0, h_, j), q_.s == 0 ? 0 : sum / static_cast<double>(q_.s));
     }
   }
+  void read_mean() {
+    for (std::int64_t j = 0; j < q_.d; ++j) mean_[j] = load(x_.mean, at(x_.mean, b_, 0, h_, j));
+  }
   void write_block(std::int64_t block, std::int64_t begin, std::int64_t end) {
     const std::int64_t place = at(x_.scale, b_, block, h_, 0);
     const float scale = q_.scale_given ? load(x_.scale, place)
@@ -40,57 +37,71 @@ class Head {
     if (!q_.scale_given) store(x_.scale, place, scale);
     const float factor = 1 / scale;
     for (std::int64_t i = begin; i < end; ++i) {
-      fetch(i);
-      for (std::int64_t j = 0; j < q_.d; ++j) write(at(x_.y, b_, i, h_, j), product(row_[j], factor));
+      if (q_.scale_given || end - begin > 1) fetch(i);  // else most() has left it there
+      for (std::int64_t j = 0; j < q_.d; ++j) row_[j] *= factor;
+      if (e4m3_) {
+        write<std::uint8_t>(i, [](float x) { return quantised_e4m3(x); });
+      } else {
+        write<std::int8_t>(i, [](float x) { return quantised_i8(x); });
+      }
     }
   }
 
  private:
   /// The row as it is before it is divided by the scale.
   void fetch(std::int64_t i) {
-    for (std::int64_t j = 0; j < q_.d; ++j) {
-      row_[j] = load(x_.x, at(x_.x, b_, i, h_, j));
-      if (q_.smooth) row_[j] -= load(x_.mean, at(x_.mean, b_, 0, h_, j));
+    switch (x_.x.dtype) {
+      case DType::f32: convert<float>(i, [](float x) { return x; }); break;
+      case DType::f16: convert<std::uint16_t>(i, [](std::uint16_t x) { return f32_from_f16(x); }); break;
+      default: convert<std::uint16_t>(i, [](std::uint16_t x) { return f32_from_bf16(x); });
     }
+    for (std::int64_t j = 0; q_.smooth && j < q_.d; ++j) row_[j] -= mean_[j];
     if (q_.rotate) rotate();
+  }
+  template <class Bits, class F>
+  void convert(std::int64_t i, F number) {
+    const Bits* from = static_cast<const Bits*>(x_.x.data) + at(x_.x, b_, i, h_, 0);
+    const std::int64_t stride = x_.x.stride[3];
+    for (std::int64_t j = 0; j < q_.d; ++j) row_[j] = number(from[j * stride]);
   }
   void rotate() {
     const int size = rotation_size(q_.d);
     for (int step = 1; step < size; step *= 2)
-      for (std::int64_t j = 0; j < q_.d; ++j) {
-        if ((j & step) != 0) continue;
-        const float one = row_[j], other = row_[j + step];
-        row_[j] = one + other;
-        row_[j + step] = one - other;
-      }
-    for (std::int64_t j = 0; j < q_.d; ++j) row_[j] = product(row_[j], rotation_factor(size));
+      for (std::int64_t first = 0; first < q_.d; first += 2 * step)
+        for (std::int64_t j = first; j < first + step; ++j) {
+          const float one = row_[j], other = row_[j + step];
+          row_[j] = one + other;
+          row_[j + step] = one - other;
+        }
+    for (std::int64_t j = 0; j < q_.d; ++j) row_[j] *= rotation_factor(size);
   }
   /// The largest finite magnitude of rows [begin, end); for i8, which has no NaN, NaN if not all are finite.
   float most(std::int64_t begin, std::int64_t end) {
     float out = 0;
+    bool finite = true;
     for (std::int64_t i = begin; i < end; ++i) {
       fetch(i);
       for (std::int64_t j = 0; j < q_.d; ++j) {
         const float size = std::abs(row_[j]);
-        if (!std::isfinite(size) && !e4m3_) return std::numeric_limits<float>::quiet_NaN();
-        if (std::isfinite(size)) out = std::max(out, size);
+        const bool counts = size <= std::numeric_limits<float>::max();
+        finite = finite && counts;
+        out = counts && size > out ? size : out;
       }
     }
-    return out;
+    return finite || e4m3_ ? out : std::numeric_limits<float>::quiet_NaN();
   }
-  void write(std::int64_t place, float number) const {
-    if (e4m3_) {
-      static_cast<std::uint8_t*>(x_.y.data)[place] = quantised_e4m3(number);
-    } else {
-      static_cast<std::int8_t*>(x_.y.data)[place] = quantised_i8(number);
-    }
+  template <class Code, class F>
+  void write(std::int64_t i, F code) const {
+    Code* to = static_cast<Code*>(x_.y.data) + at(x_.y, b_, i, h_, 0);
+    const std::int64_t stride = x_.y.stride[3];
+    for (std::int64_t j = 0; j < q_.d; ++j) to[j * stride] = code(row_[j]);
   }
 
   const Quantise& q_;
   const QuantiseOperands& x_;
   const std::int64_t b_, h_;
   const bool e4m3_;
-  float row_[kMostColumns] = {};
+  float row_[kMostColumns] = {}, mean_[kMostColumns] = {};
 };
 
 }  // namespace
@@ -101,6 +112,7 @@ void quantise(const Quantise& q, const QuantiseOperands& x) noexcept {
     for (std::int64_t h = 0; h < q.h; ++h) {
       Head head(q, x, b, h);
       if (q.smooth && !q.mean_given) head.write_mean();
+      if (q.smooth) head.read_mean();
       for (std::int64_t block = 0, begin = 0; begin < q.s; ++block, begin += rows)
         head.write_block(block, begin, std::min(begin + rows, q.s));
     }

@@ -1,5 +1,7 @@
 """falchion.quantise: beside NumPy, its outputs, what is given to it, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,14 +12,14 @@ E4M3 = ml_dtypes.float8_e4m3fn
 X = np.random.default_rng(5).standard_normal((2, 70, 3, 64)).astype(np.float32)
 
 
-def blocks(scale, rows, s):
+def blocks(scale: Any, rows: int, s: int) -> Any:
     """The scale of each token."""
     return np.repeat(scale, rows, axis=1)[:, :s, :, None]
 
 
 @pytest.mark.parametrize("rows", [1, 32, 0])
 @pytest.mark.parametrize(("dtype", "bound", "step"), [("float8_e4m3fn", 448, 2**-4), ("int8", 127, 0.5 / 127)])
-def test_scales_are_the_largest_of_their_blocks(rows, dtype, bound, step):
+def test_scales_are_the_largest_of_their_blocks(rows: int, dtype: str, bound: float, step: float) -> None:
     y, scale = falchion.quantise(X, dtype, rows=rows)
     assert y.shape == X.shape and str(y.dtype) == dtype
     of = rows or X.shape[1]
@@ -28,20 +30,20 @@ def test_scales_are_the_largest_of_their_blocks(rows, dtype, bound, step):
     assert np.all(np.abs(back - X) <= limit * 1.001 + bound * 2**-18 * blocks(scale, of, X.shape[1]))
 
 
-def test_e4m3_is_that_of_ml_dtypes():
+def test_e4m3_is_that_of_ml_dtypes() -> None:
     y, scale = falchion.quantise(X, rows=16, scale=np.ones((1, 1, 1), np.float32))
     assert np.array_equal(y.view(np.uint8), X.astype(E4M3).view(np.uint8))
     assert scale.shape == (1, 1, 1)
 
 
-def test_smooth_gives_the_mean_and_takes_it():
+def test_smooth_gives_the_mean_and_takes_it() -> None:
     y, scale, mean = falchion.quantise(X + 7, "int8", smooth=True)
     np.testing.assert_allclose(mean, (X + 7).mean(axis=1), rtol=1e-6)
     again, same_scale = falchion.quantise(X + 7, "int8", mean=mean)
     assert np.array_equal(y, again) and np.array_equal(scale, same_scale)
 
 
-def test_rotation_keeps_products():
+def test_rotation_keeps_products() -> None:
     q, k = X[:, :, :1], X[:, :, 1:2]
     (qy, qs), (ky, ks) = (falchion.quantise(x, "int8", rotate=True) for x in (q, k))
     wanted = np.einsum("bihd,bjhd->bhij", q, k)
@@ -50,7 +52,7 @@ def test_rotation_keeps_products():
     assert not np.array_equal(qy, falchion.quantise(q, "int8")[0])
 
 
-def test_powers_of_two_and_out():
+def test_powers_of_two_and_out() -> None:
     out = np.zeros(X.shape, np.int8)
     y, scale = falchion.quantise(X, "int8", powers_of_two=True, out=out)
     assert y is out and out.any()
@@ -68,12 +70,12 @@ def test_powers_of_two_and_out():
         ("scale.shape\\[1\\] = 9", X, {"scale": np.ones((2, 9, 3), np.float32)}),
     ],
 )
-def test_what_is_refused(words, x, options):
+def test_what_is_refused(words: str, x: Any, options: dict[str, Any]) -> None:
     with pytest.raises(falchion.Invalid, match=words):
         falchion.quantise(x, **{"dtype": "int8", **options})
 
 
-def test_torch():
+def test_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(X)
     y, scale = falchion.quantise(x, rows=0)
