@@ -82,7 +82,7 @@ endforeach()
 target_include_directories(tile_counter_test BEFORE PRIVATE tests/fake_cuda/atomic)
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_cache verify_backward verify_watchdog verify_rule verify_operations verify_trace roofline roofline_backward
+foreach(name verify_storm verify_cache verify_eight verify_backward verify_watchdog verify_rule verify_operations verify_trace roofline roofline_backward
     print_json ladder_check command_interrupt)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)

@@ -24,7 +24,7 @@ namespace {
 
 const std::vector<DType> kTypes = {DType::f32, DType::bf16};
 
-Problem draw_cache(std::uint64_t index) { return draw_problem(11, index, Op::attention, kTypes, 1); }
+Problem draw_cache(std::uint64_t index) { return draw_problem(11, index, Op::attention, kTypes, {.caches = 1}); }
 
 TEST(VerifyCache, TheWholeSpaceIsDrawn) {
   std::set<std::string> seen;
@@ -72,7 +72,7 @@ TEST(VerifyCache, TheWholeSpaceIsDrawn) {
 
 TEST(VerifyCache, AllProblemsWithoutOneStayAsTheyWere) {
   for (std::uint64_t i = 0; i < 300; ++i) {
-    const Problem none = draw_problem(11, i, Op::attention, kTypes, 0),
+    const Problem none = draw_problem(11, i, Op::attention, kTypes, {.caches = 0}),
                   some = draw_problem(11, i, Op::attention, kTypes);
     EXPECT_FALSE(none.attention.cache);
     if (!some.attention.cache) { EXPECT_EQ(to_text(some), to_text(none)); }

@@ -79,7 +79,7 @@ std::vector<std::int64_t> draw_lengths(Dice* dice, std::int64_t b, std::int64_t 
   return out;
 }
 
-Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types, double caches) {
+Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types, const Mix& mix) {
   Dice dice(random_bits(seed, static_cast<std::uint64_t>(op)), index);
   Problem out;
   out.op = op;
@@ -89,7 +89,10 @@ Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::
   out.threads = static_cast<int>(dice.pick({1, 1, 2, 3, 4}));
   out.lent = dice.chance(0.7);
   // From the seed of the data, so that problems without a cache are those that they were before there were caches.
-  out.attention.cache = op == Op::attention && Dice(out.data.seed, 1).chance(caches);
+  out.attention.cache = op == Op::attention && Dice(out.data.seed, 1).chance(mix.caches);
+  Dice of_eight(out.data.seed, 2);
+  if (op == Op::attention && !out.attention.cache && !mix.bytes.empty() && of_eight.chance(mix.eight))
+    out.attention.dtype = of_eight.pick(mix.bytes);
   storm_kind(out).draw(&dice, &out);
   tidy(&out);
   return out;

@@ -57,8 +57,15 @@ void draw_quantise(Dice* dice, Problem* problem);
 
 /// The share of attention's problems whose K and V are a KV cache, if nothing else is asked for.
 inline constexpr double kUsualCaches = 0.2;
+/// The share of its other problems whose q has 8 bits.
+inline constexpr double kUsualEight = 0.12;
+/// What attention's problems are.
+struct Mix {
+  double caches = kUsualCaches, eight = kUsualEight;
+  std::vector<DType> bytes{DType::e4m3, DType::i8};  // the types that q of 8 bits may have
+};
 /// types: the allowed ones. The caller chooses the path.
 Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types,
-                     double caches = kUsualCaches);
+                     const Mix& mix = {});
 
 }  // namespace falchion::tools::storm

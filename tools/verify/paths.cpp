@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/fields.hpp"
 #include "kind.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -64,6 +65,14 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
     add_cpu_levels(op, dtype, &out);
   }
   std::erase_if(out, [&](const Path& path) { return !has_variant(path, op, dtype); });
+  return out;
+}
+
+std::vector<Path> storm_paths(const std::string& backend, const std::string& level, const Problem& p) {
+  const bool eight = p.op == Op::attention && is_8bit(p.attention.dtype);
+  const DType of_v = eight ? dtype_of_v(p.attention) : p.dtype();
+  std::vector<Path> out = storm_paths(backend, level, p.op, eight && !is_8bit(of_v) ? of_v : p.dtype());
+  if (eight) std::erase_if(out, [](const Path& path) { return path.backend == Backend::cpu; });
   return out;
 }
 

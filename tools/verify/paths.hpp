@@ -18,6 +18,8 @@ bool has_variant(const Path& path, Op op, DType dtype);
 /// The ways to run an operation here. The list is empty if the back end has no kernel for the type (f32 attention on
 /// sm90). A path that should be drawn more often is in it more than once.
 std::vector<Path> storm_paths(const std::string& backend, const std::string& level, Op op, DType dtype);
+/// Those for a problem. No level of the CPU takes q of 8 bits.
+std::vector<Path> storm_paths(const std::string& backend, const std::string& level, const Problem& problem);
 
 /// Plan::make for the problem's kind and pass.
 Status make_plan(const Problem& problem, const Target& target, Plan* plan);

@@ -94,8 +94,15 @@ bool Storm::anything_ran() const {
 Problem Storm::draw(std::int64_t index) const {
   const auto i = static_cast<std::uint64_t>(index);
   const Op op = options.ops[i % options.ops.size()];
-  Problem problem = draw_problem(options.seed, i, op, types_of(options, op), options.caches);
-  const std::vector<Path> paths = storm_paths(options.backend, options.level, op, problem.dtype());
+  const std::vector<DType> types = types_of(options, op);
+  Mix mix = options.mix;
+  Problem problem = draw_problem(options.seed, i, op, types, mix);
+  std::vector<Path> paths = storm_paths(options.backend, options.level, problem);
+  if (paths.empty()) {  // none takes q of 8 bits
+    mix.eight = 0;
+    problem = draw_problem(options.seed, i, op, types, mix);
+    paths = storm_paths(options.backend, options.level, problem);
+  }
   const Path& path = paths[random_bits(options.seed ^ 0x5A5A, i) % paths.size()];
   problem.backend = path.backend;
   problem.level = path.level;

@@ -19,10 +19,10 @@ struct StormOptions {
   std::string backend = "best", level;
   std::vector<Op> ops;
   std::vector<DType> types;
-  double caches = kUsualCaches;  // the share of attention's problems that have a KV cache
-  int workers = 0;               // 0: one a CPU
-  double patience = 10;          // seconds that one run may take
-  double grace = 10;             // seconds over `seconds` in which failures are still made smaller
+  Mix mix;               // of attention
+  int workers = 0;       // 0: one a CPU
+  double patience = 10;  // seconds that one run may take
+  double grace = 10;     // seconds over `seconds` in which failures are still made smaller
   /// Tries one problem; tests replace it.
   std::function<Outcome(const Problem&, Bench*, DeviceArena*, Watchdog::Slot*)> attempt = storm::attempt;
   bool as_json = false;

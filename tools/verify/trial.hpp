@@ -13,9 +13,9 @@ namespace falchion::tools::storm {
 
 struct Outcome {
   enum class Kind { passed, refused, failed } kind = Kind::passed;
-  std::string why{};    // of what is refused or failed
-  std::string plan{};   // describe()
-  std::string place{};  // where it ran, "cpu avx2"; empty where there was no plan
+  std::string why{};       // of what is refused or failed
+  std::string plan{};      // describe()
+  std::string place{};     // where it ran, "cpu avx2"; empty where there was no plan
   std::string measured{};  // the errors of its outputs, where they are told
   bool failed() const { return kind == Kind::failed; }
 };

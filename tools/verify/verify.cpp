@@ -1,6 +1,7 @@
 // tools/verify/verify.cpp: `falchion verify`: compares every path of this machine with the definition in double.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -19,6 +20,7 @@ namespace falchion::tools {
 namespace {
 
 constexpr auto kUsualCaches = static_cast<std::int64_t>(100 * storm::kUsualCaches + 0.5);
+constexpr auto kUsualEight = static_cast<std::int64_t>(100 * storm::kUsualEight + 0.5);
 
 struct Options {
   TensorOptions tensors;
@@ -29,7 +31,7 @@ struct Options {
   std::int64_t seed = 1;
   bool all = false, as_json = false;
   // Storms of random problems.
-  std::int64_t random = 0, seconds = 0, workers = 0, patience = 10, caches = kUsualCaches;
+  std::int64_t random = 0, seconds = 0, workers = 0, patience = 10, caches = kUsualCaches, eight = kUsualEight;
   std::vector<std::string> ops, problems;
 
   bool is_storm() const { return random > 0 || seconds > 0; }
@@ -44,16 +46,17 @@ void check_use(const Options& options, const Given& given) {
   require_here(parse_backend(options.where.backend));
   const std::vector<const char*> features = FeatureOptions::names();
   if (!options.problems.empty()) {
-    given.refuse(
-        {"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--caches", "--backend", "--level"},
-        "--problem says all of that itself");
+    given.refuse({"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--caches", "--eight", "--backend",
+                  "--level"},
+                 "--problem says all of that itself");
   }
   if (!options.problems.empty() || options.is_storm()) {
     given.refuse({"--grid", "--match", "--all", "--threads"}, "it belongs to the grid of problems; this is a storm");
     given.refuse({"--q", "--k", "--v"}, "a storm makes its own tensors");
     given.refuse(features, "the problems of a storm have features of their own");
   } else {
-    given.refuse({"--seconds", "--workers", "--caches", "--patience"}, "it belongs to --random, a storm of problems");
+    given.refuse({"--seconds", "--workers", "--caches", "--eight", "--patience"},
+                 "it belongs to --random, a storm of problems");
   }
   if (options.tensors.given()) {
     given.refuse({"--grid", "--types", "--match", "--seed"}, "it chooses among problems of our own; here are tensors");
@@ -76,7 +79,10 @@ storm::StormOptions Options::storm_options() const {
     for (const CommandOperation& entry : command_operations()) out.ops.push_back(entry.op);
     std::erase_if(out.ops, [&](Op op) { return storm::types_of(out, op).empty(); });
   }
-  out.caches = static_cast<double>(caches) / 100;
+  out.mix.caches = static_cast<double>(caches) / 100;
+  out.mix.eight = static_cast<double>(eight) / 100;
+  std::erase_if(out.mix.bytes,
+                [&](DType x) { return std::find(out.types.begin(), out.types.end(), x) == out.types.end(); });
   out.workers = static_cast<int>(workers);
   out.patience = static_cast<double>(patience);
   out.as_json = as_json;
@@ -156,7 +162,8 @@ int verify(const Options& options) {
 void add_verify(Command& command) {
   const auto options = std::make_shared<Options>();
   command.choice("--grid", &options->grid, {"quick", "full"}, "The problems, when no tensors are given");
-  command.list("--types", &options->dtypes, kTypes, "Only these types; e4m3 and i8 are of GEMMs");
+  command.list("--types", &options->dtypes, kTypes,
+               "Only these types; e4m3 and i8 are of GEMMs and, in storms, of attention");
   command.text("--match", &options->match, "Only cases with this in their name");
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");
   command.flag("--all", &options->all, "A line for each case instead of the worst");
@@ -167,6 +174,8 @@ void add_verify(Command& command) {
   command.list("--op", &options->ops, operation_names(), "Only these (the tables: attention when not given)");
   command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
   command.integer("--caches", &options->caches, 0, 100, "Percent of attention's problems that have a KV cache");
+  command.integer("--eight", &options->eight, 0, 100,
+                  "Percent of its others whose q has 8 bits, where --types has them");
   command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
   command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");
   options->tensors.add_to(command);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/divide.hpp"
+#include "base/size.hpp"
 #include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
@@ -200,6 +201,30 @@ void draw_bytes(Dice* dice, Problem* p) {
   if (a.v_scale) p->v_scale.one = dice->chance(0.5) ? p->k_scale.one : ones();
 }
 
+/// q of 8 bits: the types of v and o, and who shares a scale: the tensor, a head, a token or a block of keys.
+void draw_bytes_of_q(Dice* dice, Problem* p) {
+  Attention& a = p->attention;
+  if (a.dtype == DType::i8) a.dtype_v = dice->pick({DType::e4m3, DType::e4m3, DType::bf16, DType::f16});
+  if (dice->chance(0.25)) a.dtype_o = dice->pick({DType::bf16, DType::f16});
+  a.q_scale = dice->chance(0.8);
+  a.k_scale = dice->chance(0.8);
+  a.v_scale = dice->chance(0.7);
+  a.k_scale_rows = dice->pick<std::int64_t>({0, 128, 128, 256, 1024});
+  const auto ones = [&] { return dice->pick<unsigned>({7, 3, 2, 0, 0, static_cast<unsigned>(dice->between(0, 7))}); };
+  for (Broadcast* scale : {&p->q_scale, &p->k_scale, &p->v_scale}) scale->one = ones();
+  for (const char* scale : {"q_scale", "k_scale", "v_scale"})
+    if (dice->chance(0.5)) p->storage[scale] = draw_storage(dice, false, true);
+  if (a.k_scale_rows == 0 && dice->chance(0.3)) {  // all keys share by a stride of 0
+    p->k_scale.one = dice->pick<unsigned>({0, 1, 4, 5});
+    p->storage["k_scale"] = {};
+    p->storage["k_scale"].zero = 2;
+  }
+  if (!a.packed && dice->chance(0.1)) a.split_keys = dice->pick<std::int64_t>({64, 128, 512});
+  if (!dice->chance(0.15)) return;
+  p->data.shape = "codes";
+  if (dice->chance(0.8)) a.score.scale = dice->pick({1e-4F, 1e-5F, -1e-4F});
+}
+
 void draw_sizes(Dice* dice, Problem* p) {
   Attention& a = p->attention;
   const Traffic traffic = a.cache ? draw_cache_traffic(dice) : draw_traffic(dice);
@@ -298,7 +323,7 @@ void draw_data(Dice* dice, Problem* p) {
 
 void draw_attention(Dice* dice, Problem* p) {
   Attention& a = p->attention;
-  const bool plain = dice->chance(0.55) || a.cache;  // what Hopper's own kernels do too
+  const bool plain = dice->chance(0.55) || a.cache || is_8bit(a.dtype);  // what Hopper's own kernels do too
   a.lse = dice->chance(0.6);
   if (!plain) {
     a.row_max = dice->chance(0.2);
@@ -309,6 +334,7 @@ void draw_attention(Dice* dice, Problem* p) {
   draw_sizes(dice, p);
   draw_storages(dice, p);
   draw_data(dice, p);
+  if (is_8bit(a.dtype)) draw_bytes_of_q(dice, p);
 }
 
 }  // namespace falchion::tools::storm

@@ -6,8 +6,12 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "api/operand_list.hpp"
+#include "base/size.hpp"
+#include "policy/dtype.hpp"
 #include "problem/instance.hpp"
 
 namespace falchion::tools::storm {
@@ -97,24 +101,47 @@ void AttentionInputs::lay_out(Image* image) {
   each_array(*this, [&](Array& array) { array.offset = image->add_array(array.name, array.data.size() * 4); });
 }
 
-float AttentionInputs::deviation_of(bool scaled, float wanted) const {
-  return !scaled ? wanted : dtype_of_k(a_) == DType::i8 ? 40.F : 1.F;
+/// Of numbers of 8 bits that are scaled: such that they have many values.
+float AttentionInputs::deviation_of(bool scaled, DType dtype, float wanted) {
+  return !scaled ? wanted : dtype == DType::i8 ? 40.F : 1.F;
 }
 
-/// Such that numbers have about the deviation that is wanted. Some are a power of two apart, some negative.
-void AttentionInputs::fill_scales(Contents* data, float wanted, std::uint64_t draws) {
-  const float usual = wanted / deviation_of(true, wanted);
+/// Such that numbers have about the deviation that is wanted. Some are a power of two apart, some negative. A negative
+/// one makes rows NaN where q has 8 bits, so there in one problem of 16 a few are that, 0, NaN or Inf.
+void AttentionInputs::fill_scales(Contents* data, DType dtype, float wanted, std::uint64_t draws) {
+  const float usual = wanted / deviation_of(true, dtype, wanted);
+  const bool of_scores = is_8bit(a_.dtype) && data != &in_.v_scale.data, odd = stream(20) % 16 == 0;
   data->change([&](auto b, auto j, auto h, auto, float) {
     const std::uint64_t bits = random_bits(stream(draws), static_cast<std::uint64_t>((b * 4099 + j) * 131 + h));
     const float x = usual * (static_cast<float>(bits % 64) + 32) / 64;
+    constexpr float kOdd[] = {0, -0.F, -1, kNan, kInf};
+    if (of_scores) return odd && bits / 64 % 32 == 1 ? kOdd[bits / 2048 % 5] : bits / 64 % 16 == 0 ? x / 16 : x;
     return bits / 64 % 16 == 0 ? x / 16 : bits / 64 % 16 == 1 ? -x : x;
   });
 }
 
+/// All codes alike; NaN in one problem of 8, where it is rare.
+void AttentionInputs::fill_codes(Contents* data, DType dtype, std::uint64_t draws) {
+  if (!is_8bit(dtype)) return;
+  const bool nans = stream(21) % 8 == 0;
+  data->change([&](auto b, auto j, auto h, auto d, float) {
+    const std::uint64_t at = static_cast<std::uint64_t>(((b * 4099 + j) * 131 + h) * 257 + d);
+    const std::uint64_t bits = random_bits(stream(draws), at);
+    if (dtype == DType::i8) return static_cast<float>(static_cast<std::int8_t>(bits & 0xFF));
+    const float x = f32_from_e4m3(static_cast<std::uint8_t>(bits & 0xFF));
+    return std::isnan(x) && !(nans && bits / 256 % 64 == 0) ? 0.F : x;
+  });
+}
+
 void AttentionInputs::fill_scores() {
-  in_.q.data.fill_normal(stream(1), p_.data.q);
-  in_.k.data.fill_normal(stream(2), deviation_of(a_.k_scale, p_.data.k));
-  in_.v.data.fill_normal(stream(3), deviation_of(a_.v_scale, p_.data.v));
+  in_.q.data.fill_normal(stream(1), deviation_of(a_.q_scale, a_.dtype, p_.data.q));
+  in_.k.data.fill_normal(stream(2), deviation_of(a_.k_scale, dtype_of_k(a_), p_.data.k));
+  in_.v.data.fill_normal(stream(3), deviation_of(a_.v_scale, dtype_of_v(a_), p_.data.v));
+  if (p_.data.shape == "codes") {
+    fill_codes(&in_.q.data, a_.dtype, 22);
+    fill_codes(&in_.k.data, dtype_of_k(a_), 23);
+    fill_codes(&in_.v.data, dtype_of_v(a_), 24);
+  }
   const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
   if (p_.data.shape == "zero") in_.q.data.change([](auto, auto, auto, auto, float) { return 0.F; });
   if (p_.data.shape == "equal")
@@ -225,20 +252,44 @@ void AttentionInputs::spoil(Contents* x, const Storage& storage, bool of_queries
       [&](auto i, auto j, auto k, auto, float value) { return belongs[at(i, rows_axis == 1 ? j : k)] ? value : kNan; });
 }
 
+/// The same in scales of blocks of keys, of which no key is in use.
+void AttentionInputs::spoil_blocks() {
+  if (((p_.k_scale.one | p_.storage_of("k_scale").zero) & 3U) != 0) return;
+  std::set<std::pair<std::int64_t, std::int64_t>> in_use;
+  std::int64_t begin = 0;
+  for (std::int64_t b = 0; b < a_.b; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    const std::int64_t capacity = a_.packed ? p_.lengths_k[at] : a_.s_k;
+    const std::int64_t length = p_.used_k.empty() ? capacity : std::clamp<std::int64_t>(p_.used_k[at], 0, capacity);
+    const std::int64_t first = a_.packed ? begin / a_.k_scale_rows + b : 0;
+    for (std::int64_t j = 0; j < length; j += a_.k_scale_rows)
+      in_use.emplace(a_.packed ? 0 : b, first + j / a_.k_scale_rows);
+    begin += capacity;
+  }
+  in_.k_scale.data.change([&](auto b, auto block, auto, auto, float x) {
+    return in_use.count({b, block}) > 0 ? x : kNan;
+  });
+}
+
 void AttentionInputs::fill() {
   fill_scores();
   in_.k_new.data.fill_normal(stream(13), p_.data.k);
   in_.v_new.data.fill_normal(stream(14), p_.data.v);
   fill_rotary();
-  fill_scales(&in_.k_scale.data, p_.data.k, 16);
-  fill_scales(&in_.v_scale.data, p_.data.v, 17);
+  fill_scales(&in_.k_scale.data, dtype_of_k(a_), p_.data.k, 16);
+  fill_scales(&in_.v_scale.data, dtype_of_v(a_), p_.data.v, 17);
+  fill_scales(&in_.q_scale.data, a_.dtype, p_.data.q, 18);
   if (a_.bias) fill_bias();
   if (a_.mask) fill_mask();
   plant();
   spoil(&in_.q.data, p_.storage_of("q"), true);
   spoil(&in_.k.data, p_.storage_of("k"), false);
   spoil(&in_.v.data, p_.storage_of("v"), false);
-  if ((p_.k_scale.one & 3U) == 0) spoil(&in_.k_scale.data, p_.storage_of("k_scale"), false, 1, true);
+  if ((p_.q_scale.one & 3U) == 0) spoil(&in_.q_scale.data, p_.storage_of("q_scale"), true);
+  if (a_.k_scale_rows > 1)
+    spoil_blocks();
+  else if ((p_.k_scale.one & 3U) == 0)
+    spoil(&in_.k_scale.data, p_.storage_of("k_scale"), false, 1, true);
   if ((p_.v_scale.one & 3U) == 0) spoil(&in_.v_scale.data, p_.storage_of("v_scale"), false, 1, true);
   spoil(&in_.k_new.data, p_.storage_of("k_new"), true);
   spoil(&in_.v_new.data, p_.storage_of("v_new"), true);

@@ -85,8 +85,10 @@ class AttentionInputs {
   void write_table(std::byte* base) const;
   void fill_scores();
   void fill_rotary();
-  float deviation_of(bool scaled, float wanted) const;
-  void fill_scales(Contents* data, float wanted, std::uint64_t draws);
+  static float deviation_of(bool scaled, DType dtype, float wanted);
+  void fill_scales(Contents* data, DType dtype, float wanted, std::uint64_t draws);
+  void fill_codes(Contents* data, DType dtype, std::uint64_t draws);
+  void spoil_blocks();
   void fill_bias();
   void fill_mask();
   void fill_head_numbers(Contents* data, bool any_sign) const;

@@ -19,7 +19,7 @@ namespace falchion::tools::storm {
 namespace {
 
 // The values that a key of a problem's text may have.
-constexpr std::string_view kScores[] = {"normal", "zero", "rising", "equal"};
+constexpr std::string_view kScores[] = {"normal", "zero", "rising", "equal", "codes"};
 constexpr std::string_view kPlants[] = {"nan_q", "nan_k", "nan_v", "inf_q", "inf_k",
                                         "inf_v", "neg_q", "neg_k", "neg_v"};
 constexpr std::string_view kBiasData[] = {"normal", "masks", "rows", "mild", "large"};
@@ -38,6 +38,41 @@ bool is_refused_with_cache(const Field& field) {
   return of_scores || (field.kind == FieldKind::output && field.key != "lse") || field.key == "dropout";
 }
 
+/// The same of q of 8 bits.
+bool is_refused_with_bytes(const Field& field) {
+  return is_refused_with_cache(field) || field.key == "cache" || field.key == "alibi" || field.key == "first_k";
+}
+
+/// q of 8 bits has types and scales of its own.
+void tidy_bytes_of_q(Problem* p) {
+  Attention& a = p->attention;
+  if (!is_8bit(a.dtype)) {
+    a.dtype_o = DType::as_q;
+    a.q_scale = false;
+    a.k_scale_rows = 0;
+    if (p->data.shape == "codes") p->data.shape = Data{}.shape;
+  }
+  if (!a.q_scale) p->q_scale = {};
+  if (!is_8bit(a.dtype)) return;
+  each_field(a, [&](const Field& field, const auto&) {
+    if (is_refused_with_bytes(field)) reset(&a, field);
+  });
+  a.dtype_k = DType::as_q;
+  const bool of_16_bits = a.dtype_v == DType::bf16 || a.dtype_v == DType::f16;
+  if (a.dtype == DType::e4m3) a.dtype_v = DType::as_q;
+  if (a.dtype == DType::i8 && !of_16_bits) a.dtype_v = DType::e4m3;
+  if (!is_8bit(dtype_of_v(a))) {
+    a.dtype_o = DType::as_q;
+    a.v_scale = false;
+  }
+  if (!a.k_scale) a.k_scale_rows = 0;
+  a.k_scale_rows = a.k_scale_rows / 128 * 128;
+  if (a.k_scale && a.k_scale_rows == 0 && (p->storage_of("k_scale").zero & 2U) == 0) p->k_scale.one |= 2U;
+  if (a.v_scale) p->v_scale.one |= 2U;
+  for (const auto& [scale, there] : {std::pair{"q_scale", a.q_scale}, {"k_scale", a.k_scale}, {"v_scale", a.v_scale}})
+    if (!there) p->storage.erase(scale);
+}
+
 void tidy_cache(Problem* p) {
   Attention& a = p->attention;
   if (!a.cache) {
@@ -45,8 +80,10 @@ void tidy_cache(Problem* p) {
     a.append = false;
     a.dtype_k = DType::as_q;
   }
-  a.dtype_v = a.dtype_k;
-  if (!is_8bit(a.dtype_k)) a.k_scale = a.v_scale = false;
+  if (!is_8bit(a.dtype)) {
+    a.dtype_v = a.dtype_k;
+    if (!is_8bit(a.dtype_k)) a.k_scale = a.v_scale = false;
+  }
   if (!a.k_scale) p->k_scale = {};
   if (!a.v_scale) p->v_scale = {};
   a.rotary_dim = std::min(a.rotary_dim, a.d_qk) / 2 * 2;
@@ -80,7 +117,9 @@ void require_cache(const Problem& p) {
   require_between("split_keys", a.split_keys, 0, kInt32);
   require_between("rotary_dim", a.rotary_dim, 0, a.d_qk);
   require_between("positions", p.positions, 1, kInt32);
+  require_between("q_scale_ones", p.q_scale.one, 0, 7);
   require_between("k_scale_ones", p.k_scale.one, 0, 7);
+  require_between("k_scale_rows", a.k_scale_rows, 0, kInt32);
   require_between("v_scale_ones", p.v_scale.one, 0, 7);
   require_elements("rotary", {p.positions, std::max<std::int64_t>(a.rotary_dim, 1)});
   for (const std::string& word : p.pages) require_word("pages", word, kPageWords);
@@ -102,6 +141,7 @@ void require_cache(const Problem& p) {
 
 void tidy_attention(Problem* p) {
   Attention& a = p->attention;
+  tidy_bytes_of_q(p);
   tidy_cache(p);
   resize(&p->lengths_q, a.packed, a.b);
   resize(&p->lengths_k, a.packed && !a.cache, a.b);
@@ -160,7 +200,8 @@ bool attention_is_not_built_yet(const Problem& p) {
   const Attention& a = p.attention;
   bool refused = false;
   each_field(a, [&](const Field& field, const auto& x) {
-    refused = refused || (a.cache && is_refused_with_cache(field) && x != std::remove_cvref_t<decltype(x)>{});
+    const bool may_be = (a.cache && is_refused_with_cache(field)) || (is_8bit(a.dtype) && is_refused_with_bytes(field));
+    refused = refused || (may_be && x != std::remove_cvref_t<decltype(x)>{});
   });
   if (refused) return true;
   return a.packed && (a.bias || a.mask || a.probabilities);

@@ -30,6 +30,20 @@ void simplify_cache(const Problem& from, Steps* steps) {
       offer(from, steps, [&](Problem& p) { p.attention.page_size = size; });
 }
 
+/// q of a usual type, v of 8 bits instead of 16, scales that more share.
+void simplify_bytes_of_q(const Problem& from, Steps* steps) {
+  if (!is_8bit(from.attention.dtype)) return;
+  offer(from, steps, [](Problem& p) { p.attention.dtype = DType::bf16; });
+  offer(from, steps, [](Problem& p) { p.attention.dtype_v = DType::e4m3; });
+  offer(from, steps, [](Problem& p) { p.attention.dtype_o = DType::as_q; });
+  offer(from, steps, [](Problem& p) { p.attention.k_scale_rows = 0; });
+  offer(from, steps, [](Problem& p) { p.attention.k_scale_rows = 128; });
+  if (const std::int64_t two_blocks = from.attention.k_scale_rows + 1; from.attention.s_k > two_blocks)
+    offer(from, steps, [&](Problem& p) { p.attention.s_k = two_blocks; });
+  for (Broadcast Problem::*scale : {&Problem::q_scale, &Problem::k_scale, &Problem::v_scale})
+    offer(from, steps, [&](Problem& p) { p.*scale = {7}; });
+}
+
 }  // namespace
 
 void simplify_attention(const Problem& from, Steps* steps) {
@@ -40,6 +54,7 @@ void simplify_attention(const Problem& from, Steps* steps) {
     if (field.forward && is_feature) offer(from, steps, [&](Problem& p) { reset(&p.attention, field); });
   });
   simplify_cache(from, steps);
+  simplify_bytes_of_q(from, steps);
   if (from.attention.packed && from.attention.b > 0)
     offer(from, steps, [](Problem& p) {
       p.attention.packed = false;
