@@ -13,8 +13,8 @@ struct AxesOf {
   static constexpr Axes q = Axes::rows, k = q, v = q, o = q, loose_o = q;
   static constexpr Axes row_numbers = Axes::statistics, scores = Axes::scores, pairs = scores;
   static constexpr Axes head_numbers = Axes::slopes;
-  static constexpr Axes page_table = Axes::whole, rotary = Axes::whole, key_numbers = Axes::whole, k_new = Axes::rows,
-                        v_new = k_new;
+  static constexpr Axes page_table = Axes::whole, rotary = Axes::whole, key_numbers = Axes::whole,
+                        query_numbers = Axes::whole, k_new = Axes::rows, v_new = k_new;
 };
 
 constexpr Known kNames[] = {
