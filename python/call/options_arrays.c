@@ -129,7 +129,6 @@ static const struct row {
 #define TYPES_as_o "the type of q"
 #define TYPES_as_k "the type of q"
 #define TYPES_as_v "the type of q"
-#define TYPES_as_o "the type of q"
 #define TYPES_f32 "float32"
 #define TYPES_f32_or_same "float32 or the type of q"
 #define TYPES_boolean "bool"

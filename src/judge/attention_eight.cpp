@@ -21,7 +21,7 @@ constexpr double kSums = 0x1p-20;
 /// Sums of products of e4m3 keep 13 bits on Hopper; those of i8 are exact, and f32 rounds what follows.
 constexpr double kByteSums = 0x1p-11, kScores = 0x1p-21;
 
-/// One row: the probabilities of the keys that it sees, as the definition has them.
+/// One row: p of the keys that it sees, as the definition has them.
 struct Row {
   std::vector<double> p;  // exp(s - the largest)
   std::vector<std::int64_t> keys;

@@ -8,7 +8,6 @@
 #include <limits>
 #include <numbers>
 
-#include "base/fields.hpp"
 #include "ref/query.hpp"
 
 namespace falchion::ref {
@@ -23,7 +22,8 @@ struct Bytes {
 
   static Real bits(Real s) { return s * std::numbers::log2e_v<Real>; }
   static Bytes of(const Attention& a, Real m) {
-    const bool there = is_8bit(a.dtype) && dtype_of_v(a) == DType::e4m3;
+    const DType v = a.dtype_v == DType::as_q ? a.dtype : a.dtype_v;
+    const bool there = is_of_bytes(a) && v == DType::e4m3;
     return {there, there ? std::ceil(bits(m)) : 0};
   }
   Real p(Real s, bool exact) const {
@@ -83,7 +83,7 @@ void attend(const Query<Real>& query) {
                            : p < rounding.least_p ? 0
                                                   : static_cast<Real>(round_as(rounding.p, p)) * kept;
       sums.block_rounded_l += rounded;
-      const Real weight = is_8bit(a.dtype) ? rounded : rounded * query.scale_of(x.v_scale, j);
+      const Real weight = is_of_bytes(a) ? rounded : rounded * query.scale_of(x.v_scale, j);
       const std::int64_t offset = query.key_offset(x.v, j);
       for (std::int64_t d = 0; d < a.d_v; ++d)
         sums.block_o[d] += weight * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
@@ -94,7 +94,7 @@ void attend(const Query<Real>& query) {
   if (a.sinks) sums.l += static_cast<double>(std::exp(sink - top));  // NaN if neither it nor a key has a score
   if (a.sinks && bytes.there) sums.rounded_l += static_cast<double>(bytes.p(sink, true));
   const Real l = static_cast<Real>(sums.l), below = bytes.there ? static_cast<Real>(sums.rounded_l) : l;
-  const Real factor = is_8bit(a.dtype) ? query.v_factor() : 1;
+  const Real factor = is_of_bytes(a) ? query.v_factor() : 1;
 
   const std::int64_t offset = at(x.o, query.q_rows.batch, row, query.h, 0);
   for (std::int64_t d = 0; d < a.d_v; ++d)

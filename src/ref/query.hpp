@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/size.hpp"
 #include "policy/cache.hpp"
 #include "policy/dropout.hpp"
 #include "policy/mask.hpp"
@@ -20,6 +19,9 @@
 namespace falchion::ref {
 
 inline constexpr int kMaxHeadDim = 256;
+
+/// Has q 8 bits?
+inline bool is_of_bytes(const Attention& a) { return a.dtype == DType::e4m3 || a.dtype == DType::i8; }
 
 /// ALiBi's slope or the sink of one query head of one sequence.
 inline float of_head(const Tensor& x, std::int64_t b, std::int64_t h) { return load(x, at(x, b, 0, h, 0)); }
@@ -121,7 +123,7 @@ struct Query {
   }
   /// q_i . k_j
   Real dot(std::int64_t j) const {
-    if (is_8bit(a.dtype)) return dot(q, x.k, j, a.d_qk, 3) * q_scale() * k_scale(j);
+    if (is_of_bytes(a)) return dot(q, x.k, j, a.d_qk, 3) * q_scale() * k_scale(j);
     return dot(q, x.k, j, a.d_qk, 3) * scale_of(x.k_scale, j);
   }
   /// Of q of 8 bits. A scale that is negative or infinite is NaN.

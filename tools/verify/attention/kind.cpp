@@ -40,7 +40,8 @@ bool is_refused_with_cache(const Field& field) {
 
 /// The same of q of 8 bits.
 bool is_refused_with_bytes(const Field& field) {
-  return is_refused_with_cache(field) || field.key == "cache" || field.key == "alibi" || field.key == "first_k";
+  const bool left_padding = field.kind == FieldKind::lengths && !field.key.starts_with("used");
+  return is_refused_with_cache(field) || field.key == "cache" || field.key == "alibi" || left_padding;
 }
 
 /// q of 8 bits has types and scales of its own.
