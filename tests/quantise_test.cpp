@@ -135,8 +135,10 @@ void expect_near(const QuantiseInstance& x) {
             most = std::max(most, std::abs(y));
           }
         }
-        if (q.powers_of_two) EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
-        if (!q.scale_given) EXPECT_TRUE(q.powers_of_two ? most >= bound / 2 && most <= bound : most == bound) << most;
+        if (q.powers_of_two) { EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale); }
+        if (!q.scale_given) {
+          EXPECT_TRUE(q.powers_of_two ? most >= bound / 2 && most <= bound : most == bound) << most;
+        }
       }
 }
 
