@@ -376,6 +376,7 @@ TEST(CachePlan, FixedParts) {
       << story_of(a, hopper());
   for (const Variant& v : listed_variants()) {
     if (!v.is("attention_forward") || !is_gpu(v.backend) || !v.features.has(Feature::split_keys)) continue;
+    if (v.features.has(Feature::bytes_of_q)) continue;  // EightPlan.PartsOfTheKeysBeginWithATile
     EXPECT_EQ(64 % v.facts_as<gpu::AttentionFacts>().keys, 0) << v.level << ": a part would begin within a tile";
   }
   a.split_keys = 64;

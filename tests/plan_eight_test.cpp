@@ -57,6 +57,11 @@ TEST(EightPlan, PartsOfTheKeysBeginWithATile) {
   Attention of_64 = int8_problem(64);
   of_64.split_keys = 192;
   EXPECT_EQ(variant_of(of_64, hopper()), "sm90 int8_scores bf16 64");
+  // split_keys is a multiple of 64, so the variant for the largest head dim must take each.
+  for (const Variant& v : listed_variants()) {
+    if (!is_gpu(v.backend) || !v.features.has(Feature::bytes_of_q) || v.d < 256) continue;
+    EXPECT_EQ(64 % v.facts_as<gpu::AttentionFacts>().keys, 0) << v.level << ": nothing takes parts of 64 keys";
+  }
 }
 
 TEST(EightPlan, WhatNoKernelOfAGpuTakes) {

@@ -95,6 +95,9 @@ TEST(GpuPlan, WhatVariantsNeed) {
       EXPECT_GT(variant.facts_as<gpu::GemmFacts>().depth, 0);
     } else if (variant.is("norm")) {
       look(variant.facts_as<gpu::NormFacts>());
+    } else if (variant.is("quantise")) {
+      look(variant.facts_as<gpu::QuantiseFacts>());
+      EXPECT_GE(variant.facts_as<gpu::QuantiseFacts>().most_threads, variant.facts_as<gpu::QuantiseFacts>().threads);
     } else {
       look(variant.facts_as<gpu::LinearVariantFacts>());
       EXPECT_GT(variant.facts_as<gpu::LinearVariantFacts>().chunk, 0);

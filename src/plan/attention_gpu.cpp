@@ -92,7 +92,8 @@ std::string why_not_halves(const Attention& a, bool named) {
 }
 
 /// Each part of the keys has a place in the workspace. It begins at a tile: split_keys is a multiple of 64, and the
-/// tiles of the kinds that have it are of 64, 32 or 16 keys.
+/// tiles of the kinds that have it are of 64, 32 or 16 keys. Only those of q of 8 bits may be larger:
+/// why_not_bytes_of_q.
 std::string why_not_parts(const Attention& a) {
   if (a.split_keys == 0) return "";
   if (a.row_max) return "row_max with split_keys: the largest score of a row is in one part";
@@ -110,8 +111,8 @@ std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
   return text("it is for pages of a multiple of ", sm90::kLeastPiece, " keys, but here they have ", a.page_size);
 }
 
-/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a tile;
-/// there is always a variant whose tiles have 64 keys.
+/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a
+/// tile; there is always a variant whose tiles have 64 keys.
 std::string why_not_bytes_of_q(const Variant& listed, const Attention& a) {
   const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
   if (a.split_keys % keys == 0) return "";
