@@ -68,7 +68,7 @@ TEST_F(Int8Scores, BandsGroupsAndSinks) {
                           Case{"one key", 2, 70, 1, 2, 2, d, d},
                           Case{"narrow", 1, 200, 260, 2, 2, d - 16, d - 32}.causal(),
                           Case{"sinks", 2, 150, 300, 4, 2, d, d}.sinks(),
-                          Case{"split", 1, 100, 9000, 2, 1, d, d}};
+                          Case{"split", 1, 20, 9000, 2, 1, d, d}};
     for (const Case& row : cases) {
       SCOPED_TRACE(row.name);
       Instance x = make_eight(row, types, shares);
@@ -158,9 +158,21 @@ TEST_F(Int8Scores, WrongScales) {
   }
 }
 
+TEST_F(Int8Scores, OperandsThatTmaCannotMoveAreRefused) {
+  Instance x = make_eight(Case{"x", 1, 40, 50, 1, 1, 64, 64}, kTypesOfInt8[0], Shares::no);
+  OnDevice device(kHopper, &x);
+  ASSERT_OK(device.status());
+  ASSERT_OK(device.run());
+  Operands moved = device.operands();
+  moved.q.data = static_cast<char*>(moved.q.data) + 1;
+  const Status status = device.run(moved);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_NE(status.why.find("q.data"), std::string::npos) << status.why;
+}
+
 TEST_F(Int8Scores, CtasGoOverSeveralTiles) {
   for (const std::int64_t d : {64, 128, 256}) {
-    Instance x = make_eight(Case{"x", 2, 1100, 1100, 32, 8, d, d}.causal(), kTypesOfInt8[0], Shares::token);
+    Instance x = make_eight(Case{"x", 3, 300, 300, 32, 8, d, d}.causal(), kTypesOfInt8[0], Shares::token);
     OnDevice device(kHopper, &x);
     ASSERT_OK(device.status());
     const PlanData& plan = *data_of(device.plan());

@@ -93,6 +93,10 @@ bool may_be_unsupported(const Problem& p) {
   return is_gpu(p.backend) || is_not_built_yet(p) || !has_variant({p.backend, p.level}, p.op, p.dtype());
 }
 
+bool may_refuse_layouts(const Problem& p, const Plan& plan) {
+  return on_gpu(plan) && p.op == Op::attention && is_8bit(p.attention.dtype);
+}
+
 bool may_exceed_the_hint(const Problem& p, const Plan& plan) { return storm_kind(p).may_exceed_the_hint(p, plan); }
 
 }  // namespace falchion::tools::storm

@@ -36,4 +36,8 @@ bool may_be_unsupported(const Problem& problem);
 /// sized by the hint of the longest length and all sequences together are longer (docs/contract.md).
 bool may_exceed_the_hint(const Problem& problem, const Plan& plan);
 
+/// Whether a run of this plan may be refused as `unsupported` because of how its operands lie: on a GPU with q of 8
+/// bits, for which there is no kernel that takes any layout (docs/contract.md).
+bool may_refuse_layouts(const Problem& problem, const Plan& plan);
+
 }  // namespace falchion::tools::storm

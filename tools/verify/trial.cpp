@@ -108,7 +108,9 @@ Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, 
       out.why += "; and yet was written: " + touched;
       return out;
     }
-    if (first.code == Code::invalid && may_exceed_the_hint(problem, plan)) out.kind = Kind::refused;
+    const bool may = (first.code == Code::invalid && may_exceed_the_hint(problem, plan)) ||
+                     (first.code == Code::unsupported && may_refuse_layouts(problem, plan));
+    if (may) out.kind = Kind::refused;
   }
   return out;
 }
