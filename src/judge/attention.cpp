@@ -108,7 +108,7 @@ void AttentionReference::hold_to_bounds(const Tensor& got, ErrorReport* report) 
     squared += error * error;
     if (std::isfinite(by_naive)) of_naive += (by_naive - wanted) * (by_naive - wanted);
     granted += slack * slack;
-    if (const double share = error / bound; !(share <= worst)) {
+    if (const double share = error / bound; !std::isnan(worst) && !(share <= worst)) {
       worst = share;
       at_worst = at;
       report->error = error;
