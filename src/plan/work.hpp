@@ -12,8 +12,8 @@ double attention_flops(const Attention& problem);
 /// 2 (3 d_qk + 2 d_v) flop for each of them: S, the gradient of P, and those of q, k and v. Frozen gradients cost
 /// nothing.
 double attention_backward_flops(const Attention& problem);
-/// q, k, v, o and the other operands that are present, each moved once; but not the scales of an 8-bit cache, because a
-/// plan does not know how many share one.
+/// q, k, v, o and the other operands that are present, each moved once; but not the scales of numbers of 8 bits,
+/// because a plan does not know how many share one.
 double attention_bytes(const Attention& problem);
 /// What is part of them for `rows` queries with their new keys: these are read instead of their slots and written
 /// there, and the angles of a row are read.
