@@ -41,8 +41,8 @@ typedef struct fal_origin {
 typedef struct fal_attention {
   size_t size;                       /* sizeof(fal_attention) */
   int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16, FAL_BF16, or forward FAL_E4M3, FAL_I8 */
-  int32_t dtype_k, dtype_v, dtype_o; /* FAL_AS_Q; of a cache k and v may both be FAL_E4M3 or FAL_I8. With FAL_I8 q v is
-                                        FAL_E4M3, FAL_BF16 or FAL_F16. attention.hpp says more of q of 8 bits */
+  int32_t dtype_k, dtype_v, dtype_o; /* FAL_AS_Q; of a cache k and v may both be FAL_E4M3 or FAL_I8. If dtype is FAL_I8,
+                                        dtype_v is FAL_E4M3, FAL_BF16 or FAL_F16; attention.hpp says more */
   int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest length allowed */
   int64_t h_q, h_k;                  /* h_q / h_k query heads share each K/V head */
   int64_t d_qk, d_v;                 /* any numbers from 1 to 256, independent of each other */
