@@ -109,6 +109,22 @@ TEST(QuantiseApi, CGivesTheSameBits) {
   EXPECT_EQ(fal_quantise_run(&operands, &c, nullptr, nullptr), FAL_OK) << fal_why();
 }
 
+TEST(QuantiseApi, ExplainSaysHowScalesAreMade) {
+  const auto said = [](Quantise q) { return explain(q, on_ref()); };
+  Quantise q = kGood;
+  EXPECT_NE(said(q).find("x / scale; a scale for 4 tokens of a head\n"), std::string::npos) << said(q);
+  for (const std::int64_t rows : {4, 0}) {
+    q = kGood;
+    q.rows = rows;
+    const std::string scale = rows == 0 ? "a scale for a head" : "a scale for 4 tokens of a head";
+    q.powers_of_two = true;
+    EXPECT_NE(said(q).find(scale + ", a power of two\n"), std::string::npos) << said(q);
+    q.powers_of_two = false;
+    q.scale_given = true;
+    EXPECT_NE(said(q).find(scale + ", given\n"), std::string::npos) << said(q);
+  }
+}
+
 /// The threads of a piece hold all of it, and a block of the rotation lies in one warp.
 TEST(QuantiseApi, ACutHoldsItsPiece) {
   for (std::int64_t d = 1; d <= 256; ++d)

@@ -22,8 +22,7 @@ std::string terms(const Quantise& q) {
   std::string out = q.smooth ? "(x - mean)" : "x";
   if (q.rotate) out += text(" rotated in blocks of ", rotation_size(q.d));
   out += " / scale; ";
-  if (q.rows == 0) return text(out, "a scale for a head", q.powers_of_two ? ", a power of two" : "");
-  out += text("a scale for ", count_text(q.rows, "token"), " of a head");
+  out += q.rows == 0 ? "a scale for a head" : text("a scale for ", count_text(q.rows, "token"), " of a head");
   return out + (q.powers_of_two ? ", a power of two" : q.scale_given ? ", given" : "");
 }
 
