@@ -67,7 +67,7 @@ TEST(QuantiseApi, OperandsAreRefusedWithWords) {
   refused("scale.shape[0] = 1, but the problem's is 2", [](auto* o) { o->scale.shape[0] = 1; });
   refused("mean is given, but", [&](auto* o) { o->mean = x.mean.view(); });
   refused("y.dtype = i8", [](auto* o) { o->y.dtype = DType::i8; });
-  refused("y", [](auto* o) { o->y.data = o->x.data; });
+  refused("y overlaps x", [](auto* o) { o->y.data = o->x.data; });
 }
 
 TEST(QuantiseApi, OneCallTakesSizesFromItsTensors) {
