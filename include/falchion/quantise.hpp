@@ -11,6 +11,8 @@ namespace falchion {
 /// tokens of one head, and its numbers share a scale. In this order: mean is subtracted, the row is rotated, and the
 /// result is divided by the scale and rounded to nearest even; what is finite and beyond y's range becomes its largest
 /// number, 448 (e4m3) or 127 (i8). A scale that is not given maps the largest magnitude of its block to that number.
+/// NaN and Inf become NaN in e4m3, beside which the scale is that of the finite numbers. i8 has no NaN: a scale that is
+/// not given becomes NaN, and all numbers of its block 0.
 struct Quantise {
   DType dtype = DType::bf16;    // the type of x: f32, f16 or bf16
   DType dtype_y = DType::e4m3;  // of y: e4m3 or i8
