@@ -153,37 +153,34 @@ void measure(const LinearProblem& problem, const BenchOptions& options, const Ta
   for (const HostTensor* output : instance.outputs()) require_numbers(output->view, *result);
 }
 
-void measure(const Gemm& problem, const BenchOptions& options, const Target& target, BenchResult* result,
-             Limits* limits) {
+/// A problem without passes, whose sizes say all. output: of which all must be numbers.
+template <class Problem, class Make, class Output>
+void measure_plain(const Problem& problem, const Make& make, Output output, Roof roof, const BenchOptions& options,
+                   const Target& target, BenchResult* result, Limits* limits) {
   const Prepared prepared(problem, target);
-  const GemmInstance instance = make_gemm_instance(problem, 1);
-  result->roof = Roof::slower;
+  const auto instance = make(problem, 1);
+  result->roof = roof;
   result->flops = flop_count(problem);
   result->bytes = byte_count(problem);
   measure_runs(prepared, instance.operands(), options, result, limits);
-  require_numbers(instance.d.view, *result);
+  require_numbers((instance.*output).view, *result);
+}
+
+void measure(const Gemm& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const auto make = [](const Gemm& gemm, std::uint64_t seed) { return make_gemm_instance(gemm, seed); };
+  measure_plain(problem, make, &GemmInstance::d, Roof::slower, options, target, result, limits);
 }
 
 void measure(const Norm& problem, const BenchOptions& options, const Target& target, BenchResult* result,
              Limits* limits) {
-  const Prepared prepared(problem, target);
-  const NormInstance instance = make_norm_instance(problem, 1);
-  result->roof = Roof::memory;
-  result->flops = flop_count(problem);
-  result->bytes = byte_count(problem);
-  measure_runs(prepared, instance.operands(), options, result, limits);
-  require_numbers(instance.y.view, *result);
+  measure_plain(problem, make_norm_instance, &NormInstance::y, Roof::memory, options, target, result, limits);
 }
 
 void measure(const Quantise& problem, const BenchOptions& options, const Target& target, BenchResult* result,
              Limits* limits) {
-  const Prepared prepared(problem, target);
-  const QuantiseInstance instance = make_quantise_instance(problem, 1);
-  result->roof = Roof::memory;
-  result->flops = flop_count(problem);
-  result->bytes = byte_count(problem);
-  measure_runs(prepared, instance.operands(), options, result, limits);
-  require_numbers(instance.scale.view, *result);
+  measure_plain(problem, make_quantise_instance, &QuantiseInstance::scale, Roof::memory, options, target, result,
+                limits);
 }
 
 /// Compares a CPU result with the limits, after all measurements.
