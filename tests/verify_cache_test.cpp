@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 #include "base/size.hpp"
 #include "policy/dtype.hpp"
 #include "problem/page_table.hpp"
+#include "support/faulty_path.hpp"
 #include "tool.hpp"
 #include "verify/draw.hpp"
 #include "verify/paths.hpp"
@@ -147,13 +147,6 @@ TEST(VerifyCache, SlotsThatNoSequenceUsesAreNaN) {
   }
 }
 
-/// A faulty path: what it reads is what the definition reads from a memory that the fault has changed.
-struct Fault {
-  const char* name;
-  std::function<bool(const Problem&)> may_show;
-  std::function<void(const Problem&, const Image&, std::byte* copy)> apply;
-};
-
 void change_lengths(const char* array, std::int64_t by, const Image& image, std::int64_t b, std::byte* copy) {
   auto* lengths = reinterpret_cast<std::int32_t*>(copy + image.find_array(array));
   for (std::int64_t i = 0; i < b; ++i) lengths[i] += static_cast<std::int32_t>(by);
@@ -213,40 +206,7 @@ const Fault kFaults[] = {
      }},
 };
 
-/// How many small problems that may show the fault were drawn, and how many did.
-std::pair<int, int> storm_with(const Fault& fault) {
-  int drawn = 0, found = 0;
-  for (std::uint64_t i = 0; drawn < 30; ++i) {
-    const Problem p = draw_cache(i);
-    const Attention& a = p.attention;
-    if (!fault.may_show(p) || a.s_q == 0 || a.b * a.h_q * a.s_q * a.s_k > 20000) continue;
-    Plan plan;
-    EXPECT_TRUE(Plan::make(a, Pass::forward, Target(Backend::ref), &plan));
-    if (may_exceed_the_hint(p, plan)) continue;
-    const auto subject = make_subject(p);
-    const Image& image = subject->image();
-    GuardedBuffer copy;
-    copy.resize(image.size());
-    std::memcpy(copy.data(), image.data(), image.size());
-    fault.apply(p, image, copy.data());
-    GuardedBuffer workspace;
-    workspace.resize(plan.workspace_bytes());
-    const Status ran = subject->run(plan, copy.data(), workspace.data(), workspace.size());
-    EXPECT_TRUE(ran) << ran.why << ": " << to_text(p);
-    found += subject->judge(copy.data(), false).empty() ? 0 : 1;
-    ++drawn;
-  }
-  return {drawn, found};
-}
-
-TEST(VerifyCache, APathThatReadsTheWrongKeyIsFound) {
-  const Fault none{"nothing", [](const Problem&) { return true; }, [](const Problem&, const Image&, std::byte*) {}};
-  EXPECT_EQ(storm_with(none).second, 0);
-  for (const Fault& fault : kFaults) {
-    const auto [drawn, found] = storm_with(fault);
-    EXPECT_GE(5 * found, drawn) << "a path that " << fault.name << ": " << found << " of " << drawn;
-  }
-}
+TEST(VerifyCache, APathThatReadsTheWrongKeyIsFound) { expect_found(kFaults, draw_cache, 20000); }
 
 TEST(VerifyCache, FailuresAreMadeSmall) {
   const Problem large = parse_problem(

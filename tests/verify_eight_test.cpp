@@ -3,16 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/fields.hpp"
 #include "base/names.hpp"
 #include "plan/text.hpp"
+#include "support/faulty_path.hpp"
 #include "tool.hpp"
 #include "verify/draw.hpp"
 #include "verify/paths.hpp"
@@ -81,13 +80,6 @@ TEST(VerifyEight, AllProblemsWithoutOneStayAsTheyWere) {
   EXPECT_LT(eight, 100);
 }
 
-/// A faulty path: what it reads is what the definition reads from a memory that the fault has changed.
-struct Fault {
-  const char* name;
-  std::function<bool(const Problem&)> may_show;
-  std::function<void(const Problem&, const Image&, std::byte* copy)> apply;
-};
-
 template <class F>
 void change(const char* operand, const Image& image, std::byte* copy, const F& f) {
   const Tensor x = image.find(operand)->on(copy);
@@ -134,39 +126,7 @@ const Fault kFaults[] = {
      }},
 };
 
-/// How many small problems that may show the fault were drawn, and how many did.
-std::pair<int, int> storm_with(const Fault& fault) {
-  int drawn = 0, found = 0;
-  for (std::uint64_t i = 0; drawn < 30; ++i) {
-    const Problem p = draw_eight(i);
-    const Attention& a = p.attention;
-    if (!fault.may_show(p) || a.s_q == 0 || a.b * a.h_q * a.s_q * a.s_k > 100000) continue;
-    Plan plan;
-    EXPECT_TRUE(Plan::make(a, Pass::forward, Target(Backend::ref), &plan));
-    if (may_exceed_the_hint(p, plan)) continue;
-    const auto subject = make_subject(p);
-    const Image& image = subject->image();
-    GuardedBuffer copy;
-    copy.resize(image.size());
-    std::memcpy(copy.data(), image.data(), image.size());
-    fault.apply(p, image, copy.data());
-    const Status ran = subject->run(plan, copy.data(), nullptr, 0);
-    EXPECT_TRUE(ran) << ran.why << ": " << to_text(p);
-    found += subject->judge(copy.data(), false).empty() ? 0 : 1;
-    EXPECT_TRUE(subject->measured().empty() || subject->measured().starts_with("o: relative RMSE "));
-    ++drawn;
-  }
-  return {drawn, found};
-}
-
-TEST(VerifyEight, APathThatTakesAWrongScaleIsFound) {
-  const Fault none{"nothing", [](const Problem&) { return true; }, [](const Problem&, const Image&, std::byte*) {}};
-  EXPECT_EQ(storm_with(none).second, 0);
-  for (const Fault& fault : kFaults) {
-    const auto [drawn, found] = storm_with(fault);
-    EXPECT_GE(5 * found, drawn) << "a path that " << fault.name << ": " << found << " of " << drawn;
-  }
-}
+TEST(VerifyEight, APathThatTakesAWrongScaleIsFound) { expect_found(kFaults, draw_eight, 100000); }
 
 /// Sequences of 3, 200 and 0 keys, of blocks of 128: rows 0, 1, 2 of k_scale, and 3 and 4 belong to nobody.
 TEST(VerifyEight, ScalesOfNoKeyAreNan) {
