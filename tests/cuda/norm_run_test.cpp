@@ -30,6 +30,8 @@ TEST(CudaNorm, AGraphIsReplayedOnNewInputs) {
               ASSERT_OK(device.download());
               EXPECT_TRUE(matches(x, x));
               const std::string replayed = bytes_of(x.y);
+              x.y.fill_poison();
+              ASSERT_OK(device.upload());
               ASSERT_OK(device.run(device.operands()));
               ASSERT_OK(device.download());
               EXPECT_EQ(bytes_of(x.y), replayed);
