@@ -48,12 +48,12 @@ TEST(CacheBytesApi, WhatIsRefusedByItsName) {
       {[](Attention& a) { a.dtype_o = DType::e4m3; }, Code::unsupported,
        "dtype_o = e4m3 with dtype = bf16: operands of different types are not built yet; nearest: as_q"},
       {[](Attention& a) { a.dtype_k = a.dtype_v = DType::bf16; }, Code::invalid,
-       "k_scale with dtype_k = bf16: only an 8-bit cache (e4m3, i8) has scales"},
+       "k_scale with dtype_k = bf16: only numbers of 8 bits (e4m3, i8) have scales"},
       {[](Attention& a) {
          a.dtype_k = a.dtype_v = DType::as_q;
          a.k_scale = false;
        },
-       Code::invalid, "v_scale with dtype_v = bf16: only an 8-bit cache (e4m3, i8) has scales"},
+       Code::invalid, "v_scale with dtype_v = bf16: only numbers of 8 bits (e4m3, i8) have scales"},
   };
   Attention good = make_instance(Case{"x", 3, 2, 40, 4, 2, 64, 64}.used_k({1, 2, 3}), DType::bf16).problem;
   good.cache = good.k_scale = good.v_scale = true;

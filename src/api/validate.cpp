@@ -100,8 +100,10 @@ void check_bytes(const Attention& a, Pass pass, Check* check) {
   check->supported(k == v, "dtype_v = ", v, " with dtype_k = ", k,
                    ": k and v of different types are not built; nearest: dtype_v = ", k);
   check->supported(k != DType::e5m2, "dtype_k = e5m2 is not built yet; nearest: e4m3");
-  check->require(!a.k_scale || is_8bit(k), "k_scale with dtype_k = ", k, ": only an 8-bit cache (e4m3, i8) has scales");
-  check->require(!a.v_scale || is_8bit(v), "v_scale with dtype_v = ", v, ": only an 8-bit cache (e4m3, i8) has scales");
+  check->require(!a.k_scale || is_8bit(k), "k_scale with dtype_k = ", k,
+                 ": only numbers of 8 bits (e4m3, i8) have scales");
+  check->require(!a.v_scale || is_8bit(v), "v_scale with dtype_v = ", v,
+                 ": only numbers of 8 bits (e4m3, i8) have scales");
 }
 
 /// What a cache is not built with is refused by its name.

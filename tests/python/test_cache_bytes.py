@@ -133,7 +133,7 @@ def test_arrays_of_numpy_and_a_plan() -> None:
 def test_what_is_refused() -> None:
     q, pages, numbers, (k_scale, v_scale), table, used = problem(torch.int8)
     given = {"page_table": table, "used_k": used}
-    with pytest.raises(falchion.Invalid, match="only an 8-bit cache"):
+    with pytest.raises(falchion.Invalid, match="only numbers of 8 bits"):
         ft.decode(q, *numbers, k_scale=k_scale, **given)
     with pytest.raises(falchion.Unsupported, match="different types"):
         ft.decode(q, pages[0], numbers[1], **given)
