@@ -24,6 +24,7 @@ OF_KIND = {
     "output": "AnyArray | None = None",
     "lengths": "AnyArray | None = None",
     "starts": "AnyArray | None = None",
+    "scale": "AnyArray | None = None",
     "count": "int = 0",
     "flag": "bool = False",
 }
@@ -40,7 +41,7 @@ OWN = {
     "threads": "int = 0",
     "stream": "Any = None",
 }
-ARRAYS = ("tensor", "output", "lengths", "starts")
+ARRAYS = ("tensor", "output", "lengths", "starts", "scale")
 
 Rows = list[tuple[str, str, str]]  # kind, name, text
 
@@ -69,7 +70,7 @@ def options() -> tuple[Rows, Rows, Rows]:
     for line in OPTIONS.read_text().splitlines():
         if own := re.fullmatch(r"(BAND|RUN|TARGET)_OPTION\((\w+)\)", line):
             common.append((own[1].lower(), own[2], ""))
-        elif own := re.fullmatch(r"(FLAG|COUNT|STARTS)_FORWARD\((\w+)\)", line):
+        elif own := re.fullmatch(r"(FLAG|COUNT|STARTS|SCALE)_FORWARD\((\w+)\)", line):
             forwards.append((own[1].lower(), own[2], texts.get(own[2], "")))
         elif included := re.match(r"#define FALCHION_(\w+)\(", line):
             to = gradients if included[1].startswith("BACKWARD") else forwards if included[1] == "CACHE_OPERAND" else common

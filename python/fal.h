@@ -217,7 +217,9 @@ int read_longest(const call* call, const char* name, PyObject* given, int64_t b,
 int has_float_type(const array* a);
 int is_8bit(int32_t dtype);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
-/* k and v: as view_bshd, but a cache always has four axes, and may have 8 bits. */
+/* q: as view_bshd, but in the forward pass it may have 8 bits. k and v: those of a cache may have 8 bits and always
+ * have four axes, and beside q of 8 bits, which the problem knows by then, they may have 8 bits too. */
+int view_queries(const call* call, const array* from, fal_tensor* out);
 int view_keys(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
@@ -243,7 +245,7 @@ int take_operand(call* call, const char* name, PyObject* object, uint8_t* flag, 
 int most_axes(const char* name);   /* how many axes such an array may have; the least is 1 */
 int add_options(PyObject* module); /* _options, _forwards, _gradients, _operands: ((kind or shape, name), ...) */
 /* --- call/cache.c: `forwards` are options by FORWARD_..., or null where the pass has none --- */
-int says_cache(call* call, PyObject* const* forwards);    /* before q, k and v are taken */
+int says_cache(call* call, PyObject* const* forwards);    /* after q, before k and v are taken */
 int read_forwards(call* call, PyObject* const* forwards); /* once it is known how many sequences there are */
 /* --- */
 /* Used ones or first keys: may a sequence have rows that nobody uses? */
@@ -297,7 +299,9 @@ FUNCTION(py_validate_lengths);
 PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
 FUNCTION(torch_attention);
 /* What both passes read in the same way (attention.c). */
-int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
+/* q, k and v, and what `forwards`, which may be null, says of a cache. */
+int take_qkv(call* call, PyObject* const* qkv, PyObject* const* forwards);
+int32_t dtype_of_o(const fal_operands* operands); /* of an O that is made, by q and v */
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
 /* All inputs of the forward pass, and the options. `lengths` is cu_seqlens_q, cu_seqlens_k, max_q, max_k, or null. */
 int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options,

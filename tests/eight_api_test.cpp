@@ -47,16 +47,16 @@ TEST(Eight, TypesThatAreRefused) {
        {[](Attention& a) { a.dtype_v = DType::bf16; }, Code::unsupported,
         "dtype_v = bf16 with dtype = e4m3: v must be e4m3 too; nearest: as_q"},
        {[](Attention& a) { a.dtype_o = DType::e4m3; }, Code::unsupported,
-        "dtype_o = e4m3 with dtype_v = e4m3: o must be bf16 or f16; nearest: as_q, which is bf16"},
+        "dtype_o = e4m3 with dtype_v = e4m3: o must be bf16 or f16; nearest: bf16"},
        {[](Attention& a) { a.dtype_o = DType::f32; }, Code::unsupported,
-        "dtype_o = f32 with dtype_v = e4m3: o must be bf16 or f16; nearest: as_q, which is bf16"}});
+        "dtype_o = f32 with dtype_v = e4m3: o must be bf16 or f16; nearest: bf16"}});
   expect_refusals(good(kEightTypes[2]),
                   {{[](Attention& a) { a.dtype_v = DType::as_q; }, Code::unsupported,
                     "dtype_v = as_q with dtype = i8: v must be e4m3, bf16 or f16; nearest: e4m3"},
                    {[](Attention& a) { a.dtype_v = DType::f32; }, Code::unsupported,
                     "dtype_v = f32 with dtype = i8: v must be e4m3, bf16 or f16; nearest: e4m3"},
                    {[](Attention& a) { a.dtype_o = DType::f16; }, Code::unsupported,
-                    "dtype_o = f16 with dtype_v = bf16: o has the type of v of 16 bits; nearest: as_q"},
+                    "dtype_o = f16 with dtype_v = bf16: o has the type of v of 16 bits; nearest: that one"},
                    {[](Attention& a) { a.v_scale = true; }, Code::invalid,
                     "v_scale with dtype_v = bf16: only v of 8 bits has scales"}});
 }

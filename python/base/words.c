@@ -6,8 +6,8 @@
 #include "fal.h"
 
 /* Whole words of the engine, and where they stand for the word of Python: in the backward pass o is an argument of that
- * name. */
-enum { ANYWHERE, IN_FORWARD, IN_GEMM, IN_NORM, IN_QUANTISE };
+ * name, and a plan of shapes has dtype_v. */
+enum { ANYWHERE, OF_ARRAYS, IN_FORWARD, IN_GEMM, IN_NORM, IN_QUANTISE };
 static const struct {
   const char *engine, *python;
   int where;
@@ -17,6 +17,9 @@ static const struct {
              {"band.offset", "align", ANYWHERE},
 #define FALCHION_FIELD(kind, key, member, ...) {#member, #key, ANYWHERE}, /* "score.scale" */
 #include "../../src/base/fields.def"
+             {"dtype_k", "the type of k", OF_ARRAYS},
+             {"dtype_v", "the type of v", OF_ARRAYS},
+             {"dtype_o", "the type of out", OF_ARRAYS},
              {"rng.at", "seed", ANYWHERE},
              {"rng.seed", "seed", ANYWHERE},
              {"rng.offset", "offset", ANYWHERE},
@@ -44,6 +47,7 @@ static const struct {
 static int is_where(const call* call, int where) {
   if (where == ANYWHERE) return 1;
   if (call == NULL) return 0;
+  if (where == OF_ARRAYS) return 1;
   if (where == IN_GEMM) return call->kind == GEMM;
   if (where == IN_NORM) return call->kind == NORM;
   if (where == IN_QUANTISE) return call->kind == QUANTISE;
@@ -70,6 +74,11 @@ static const char* python_type(const char* word, size_t length) {
   return NULL;
 }
 
+static int has_8bit_queries(const call* call) {
+  const int32_t dtype = call->problem.attention.dtype;
+  return call->kind == ATTENTION && (dtype == FAL_I8 || dtype == FAL_E4M3);
+}
+
 /* Python's word for a word of the engine, or null where it is the same. `before` is the text so far. */
 static const char* python_word(const call* call, const char* before, const char* word, size_t length) {
   if (ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) return python_type(word, length);
@@ -84,7 +93,7 @@ static const char* python_word(const call* call, const char* before, const char*
     if (words[i].where == IN_FORWARD && *before != '\0' && !ends_with(before, "overlaps ")) continue;
     return words[i].python;
   }
-  return call != NULL && call->kind >= GEMM ? python_type(word, length) : NULL;
+  return call != NULL && (call->kind >= GEMM || has_8bit_queries(call)) ? python_type(word, length) : NULL;
 }
 
 /* One of the engine's `axes`, of which the array has the last ones. One that it lacks is counted from the end, as
@@ -116,7 +125,7 @@ static int axis_of(const call* call, const array* a, int axis) {
   if (strstr(name, "state") != NULL || strstr(name, "z") != NULL) return axis;
   if (strcmp(name, "rotary") == 0 && a->rank == 3) return from_last(a, 4, axis);
   if (strcmp(name, "rotary") == 0) return axis == 1 ? 0 : axis == 3 ? 1 : NO_AXIS;
-  if (strcmp(name, "k_scale") == 0 || strcmp(name, "v_scale") == 0) return axis == 3 ? NO_AXIS : from_last(a, 3, axis);
+  if (strstr(name, "_scale") != NULL) return axis == 3 ? NO_AXIS : from_last(a, 3, axis);
   if (strcmp(name, "page_table") == 0) return a->rank == 2 ? axis : axis == 1 ? 0 : NO_AXIS;
   if (call->heads_first && !is_lse && (axis == 1 || axis == 2)) axis = 3 - axis;
   if (!call->packed || a->rank == 4) return axis; /* beside packed queries a cache has all four */

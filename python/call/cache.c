@@ -1,5 +1,6 @@
-/* call/cache.c: a KV cache. Its arrays say what it is: a table that there are pages and how large one is, new keys that
- * they are appended, and angles how many columns turn. */
+/* call/cache.c: a KV cache, and scales of 8 bits. A cache's arrays say what it is: a table that there are pages and how
+ * large one is, new keys that they are appended, and angles how many columns turn. Scales say it too, but where q has 8
+ * bits and there is none. */
 #include "fal.h"
 
 enum { MOST_KEYS = 1 << 30 };
@@ -13,8 +14,9 @@ int says_cache(call* call, PyObject* const* forwards) {
 #define TENSOR_FORWARD(name) \
   if (forwards[FORWARD_##name] != NULL) problem->cache = 1;
 #include "options.def"
-  problem->k_scale = forwards[FORWARD_k_scale] != NULL;
-  problem->v_scale = forwards[FORWARD_v_scale] != NULL;
+#define SCALE_FORWARD(name) problem->name = forwards[FORWARD_##name] != NULL;
+#include "options.def"
+  if ((problem->k_scale || problem->v_scale) && !is_8bit(problem->dtype)) problem->cache = 1;
   problem->append = forwards[FORWARD_k_new] != NULL || forwards[FORWARD_v_new] != NULL;
   return 1;
 }
@@ -51,6 +53,7 @@ int read_forwards(call* call, PyObject* const* forwards) {
   if (forwards[FORWARD_##name] != NULL && !to_int64(#name, forwards[FORWARD_##name], &problem->name)) return 0;
 #define TENSOR_FORWARD(name) \
   if (!take_operand(call, #name, forwards[FORWARD_##name], &given, &operands->name)) return 0;
+#define SCALE_FORWARD TENSOR_FORWARD
 #define STARTS_FORWARD(name) \
   if (!take_starts(call, #name, forwards[FORWARD_##name], &operands->name)) return 0;
 #include "options.def"

@@ -189,10 +189,16 @@ int view_bshd(const call* call, const array* from, fal_tensor* out) {
   return view_rows(call, from, call->packed, out) && has_float_type(from);
 }
 
+int view_queries(const call* call, const array* from, fal_tensor* out) {
+  const int is_bytes = call->pass == FAL_FORWARD && is_8bit(from->dtype);
+  return view_rows(call, from, call->packed, out) && (is_bytes || has_float_type(from));
+}
+
 int view_keys(const call* call, const array* from, fal_tensor* out) {
-  const int is_cache = call->problem.attention.cache;
-  return view_rows(call, from, call->packed && !is_cache, out) &&
-         ((is_cache && is_8bit(from->dtype)) || has_float_type(from));
+  const fal_attention* problem = &call->problem.attention;
+  const int may_be_bytes = problem->cache || is_8bit(problem->dtype);
+  return view_rows(call, from, call->packed && !problem->cache, out) &&
+         ((may_be_bytes && is_8bit(from->dtype)) || has_float_type(from));
 }
 
 int view_lse(const call* call, const array* from, fal_tensor* out) {

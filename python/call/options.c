@@ -236,6 +236,7 @@ int add_options(PyObject* module) {
 #define FLAG_FORWARD(name) {"flag", #name},
 #define COUNT_FORWARD(name) {"count", #name},
 #define TENSOR_FORWARD(name) {"tensor", #name},
+#define SCALE_FORWARD(name) {"scale", #name},
 #define STARTS_FORWARD(name) {"starts", #name},
 #include "options.def"
   };

@@ -51,6 +51,8 @@ def attention(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: Literal[False] = False,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -58,7 +60,7 @@ def attention(
     """Exact softmax attention: O = softmax(S) V with S = softcap(scale Q K^T) + alibi + bias.
 
     Shapes: q (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v); the result is (b, s_q, h_q, d_v).
-    Types: float32, float16 or bfloat16, the same for all four. h_q is a multiple of h_k: h_q / h_k heads of q share one
+    Types: float32, float16 or bfloat16, the same for all four; or of 8 bits, below. h_q is a multiple of h_k: h_q / h_k heads of q share one
     of k and v. Head dims are 1 to 256. Strides may be anything, 0 and negative too, but the last axis has no gaps.
 
     causal: False; "bottom_right", the last query sees the last key; "top_left", query 0 sees key 0 alone; or True,
@@ -96,12 +98,21 @@ def attention(
     sinks: attention sinks, one a query head: the score of a key without V.
     k_scale, v_scale: float32 (b, keys, h_k), or with pages (pages, size, h_k), an axis of 1 shared, or fewer axes at the
         front: the scales of a cache of int8 or float8_e4m3fn. Numbers of k are k * k_scale; new keys are divided by it.
+    q_scale, k_scale_rows: of q of 8 bits, below.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
     threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.
     stream: of the GPU: a number, or a stream of torch or cupy; None is the one that the library works on now.
     return_lse: gives (O, LSE), with the logarithm of the sum of exponentials of each row, (b, h_q, s_q) float32.
     out, lse: arrays to write into. Without them the library of q makes them, in the order of their axes.
+
+    Of 8 bits, without gradients: q, k and v of float8_e4m3fn; or q and k of int8 and v of float8_e4m3fn, bfloat16 or
+    float16. O has the type of v of 16 bits, else bfloat16 or the type of a given out, which may be float16. Numbers of q
+    are q * q_scale, float32 (b, s_q, h_q), packed (total_q, h_q), an axis of 1 shared, or fewer axes at the front; in
+    that order whatever the layout is. k_scale is (b, 1, h_k), or with k_scale_rows = n, a multiple of 128, (b, ceil(s_k
+    / n), h_k): n keys share one; packed (total_k // n + sequences, h_k), where those of sequence i begin at
+    cu_seqlens_k[i] // n + i. v_scale, of v of 8 bits, is (b, 1, h_k), packed (1, h_k). falchion.quantise makes numbers
+    and scales. Not with a cache, first_k, alibi, bias, mask and dropout.
 
     A row that sees no key has O = 0 and LSE = -inf. Rows past used_q are 0 (-inf), or left alone in a given out.
     Raises Invalid (a ValueError), Unsupported (NotImplementedError), Device and Workspace (RuntimeError), each an Error
@@ -145,6 +156,8 @@ def attention(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: Literal[True],
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -185,6 +198,8 @@ def attention(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: bool,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -286,6 +301,8 @@ def varlen(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: Literal[False] = False,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -348,6 +365,8 @@ def varlen(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: Literal[True],
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -392,6 +411,8 @@ def varlen(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     return_lse: bool,
     out: Array | None = None,
     lse: AnyArray | None = None,
@@ -768,6 +789,8 @@ def validate_lengths(
     page_starts: AnyArray | None = None,
     rotary_pairs: bool = False,
     split_keys: int = 0,
+    q_scale: AnyArray | None = None,
+    k_scale_rows: int = 0,
     layout: Layout = "bshd",
 ) -> None:
     """Raises Invalid where lengths are not what they must be. Kernels only clamp them.
@@ -842,6 +865,8 @@ class Plan:
         page_starts: Any = False,
         rotary_pairs: bool = False,
         split_keys: int = 0,
+        q_scale: Any = False,
+        k_scale_rows: int = 0,
         backward: bool = False,
         return_lse: bool = False,
         any_order: bool = False,
@@ -858,6 +883,7 @@ class Plan:
         max_k: int | None = None,
         target: str | None = None,
         sms: int = 0,
+        dtype_v: Any = None,
     ) -> None: ...
     def __call__(self, *args: Any, **keywords: Any) -> Any: ...
     def __reduce__(self) -> Any: ...

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["CACHE_TENSORS", "FLAGS", "GAPS", "GRADIENT_FLAGS", "LENGTHS", "NUMBERS", "SHAPES", "TENSORS", "differing_lengths"]
+__all__ = ["CACHE_TENSORS", "FLAGS", "GAPS", "GRADIENT_FLAGS", "LENGTHS", "NUMBERS", "SCALES", "SHAPES", "TENSORS", "differing_lengths"]
 
 
 def _of(rows: tuple[tuple[str, str], ...], wanted: str) -> tuple[str, ...]:
@@ -21,7 +21,9 @@ NUMBERS = _of(_fal._options, "number")
 TENSORS = _of(_fal._options, "tensor")
 LENGTHS = _of(_fal._options, "lengths")  # one number for each sequence
 FLAGS = _of(_fal._options, "flag")
-CACHE_TENSORS = tuple(name for kind, name in _fal._forwards if kind in ("tensor", "starts"))  # of a KV cache
+SCALES = _of(_fal._forwards, "scale")  # of q, k and v of 8 bits
+# Of a KV cache, in the order of options.def.
+CACHE_TENSORS = tuple(name for kind, name in _fal._forwards if kind in ("tensor", "starts", "scale") and name != "q_scale")
 GRADIENT_FLAGS = _of(_fal._gradients, "flag")  # of the backward pass alone
 SHAPES = {name: shape for shape, name in _fal._operands}  # "scores", "head_numbers": src/base/fields.hpp says what they are
 GAPS = {"zero_unused": True}  # rows that nobody uses get gradients of 0, whatever memory was there

@@ -8,8 +8,10 @@ __all__ = [
     "AnyArray",
     "Array",
     "Backend",
+    "ByteOptions",
     "CacheOptions",
     "Causal",
+    "DenseByteOptions",
     "Layout",
     "Options",
     "PackedOptions",
@@ -58,12 +60,25 @@ class UsedOptions(PackedOptions, total=False):
     first_k: AnyArray | None
 
 
+class ByteOptions(UsedOptions, total=False):
+    """Of packed sequences whose q may have 8 bits."""
+
+    q_scale: AnyArray | None
+    k_scale: AnyArray | None
+    v_scale: AnyArray | None
+    k_scale_rows: int
+
+
 class Options(UsedOptions, total=False):
     """Of sequences that are not packed."""
 
     bias: AnyArray | None
     mask: AnyArray | None
     layout: Layout
+
+
+class DenseByteOptions(Options, ByteOptions, total=False):
+    """Of sequences that are not packed, whose q may have 8 bits."""
 
 
 class PageOptions(TypedDict, total=False):

@@ -27,15 +27,21 @@ static int take_keys(call* call, const char* name, PyObject* object, fal_tensor*
   return a != NULL && view_keys(call, a, out);
 }
 
-int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
+static int take_queries(call* call, PyObject* object, fal_tensor* out) {
+  const array* a = take(call, "q", object, 0);
+  if (a == NULL || !view_queries(call, a, out)) return 0;
+  call->problem.attention.dtype = out->dtype;
+  return 1;
+}
+
+int take_qkv(call* call, PyObject* const* qkv, PyObject* const* forwards) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
-  if (!take_bshd(call, "q", q, 0, &operands->q) || !take_keys(call, "k", k, &operands->k) ||
-      !take_keys(call, "v", v, &operands->v))
+  if (!take_queries(call, qkv[0], &operands->q) || !says_cache(call, forwards) ||
+      !take_keys(call, "k", qkv[1], &operands->k) || !take_keys(call, "v", qkv[2], &operands->v))
     return 0;
-  problem->dtype = operands->q.dtype;
-  if (is_8bit(operands->k.dtype)) problem->dtype_k = operands->k.dtype;
-  if (is_8bit(operands->v.dtype)) problem->dtype_v = operands->v.dtype;
+  if (is_8bit(problem->dtype) || is_8bit(operands->k.dtype)) problem->dtype_k = operands->k.dtype;
+  if (is_8bit(problem->dtype) || is_8bit(operands->v.dtype)) problem->dtype_v = operands->v.dtype;
   problem->h_q = operands->q.shape[2];
   problem->h_k = operands->k.shape[2];
   problem->d_qk = operands->q.shape[3];
@@ -109,9 +115,14 @@ int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyOb
   const int same = lengths == NULL || lengths[1] == NULL || lengths[1] == lengths[0];
   call->packed = lengths != NULL;
   return read_layout(call, options[OPTION_layout]) && name_stream(call, options[OPTION_stream]) &&
-         says_cache(call, forwards) && take_qkv(call, qkv[0], qkv[1], qkv[2]) &&
+         take_qkv(call, qkv, forwards) &&
          (lengths == NULL || take_packed(call, lengths[0], lengths[1], lengths[2], lengths[3])) &&
          read_forwards(call, forwards) && read_options(call, options, same && !call->problem.attention.cache);
+}
+
+int32_t dtype_of_o(const fal_operands* operands) {
+  if (!is_8bit(operands->q.dtype)) return FAL_AS_Q;
+  return is_8bit(operands->v.dtype) ? FAL_BF16 : operands->v.dtype;
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
@@ -124,8 +135,9 @@ PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse) {
   const int has_gaps = problem->used_q;
   PyObject *o, *l = NULL, *result = NULL;
   problem->lse = wants_lse || lse != NULL;
-  o = output_bshd(call, "out", out, shape, FAL_AS_Q, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
+  o = output_bshd(call, "out", out, shape, dtype_of_o(operands), has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
   if (o == NULL) return NULL;
+  if (is_8bit(q->dtype)) problem->dtype_o = operands->o.dtype;
   if (problem->lse) {
     l = output_lse(call, "lse", lse, has_gaps ? MINUS_INFINITY : AS_IT_COMES, &operands->lse);
     if (l == NULL) goto done;

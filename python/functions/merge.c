@@ -132,14 +132,12 @@ static int validate(call* call, PyObject* const* values) {
 #define LENGTHS_OPTION(name) options[OPTION_##name] = values[LENGTHS_##name];
 #include "../call/options.def"
   call->packed = values[CU_Q] != NULL;
-  if (!read_layout(call, values[LENGTHS_LAYOUT]) || !says_cache(call, values + FIRST_FORWARD) ||
-      !take_qkv(call, values[Q], values[K], values[V]))
-    return 0;
+  if (!read_layout(call, values[LENGTHS_LAYOUT]) || !take_qkv(call, values + Q, values + FIRST_FORWARD)) return 0;
   if (call->packed && !take_packed(call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K])) return 0;
   if (!read_forwards(call, values + FIRST_FORWARD) || !read_option_arrays(call, options)) return 0;
   for (int i = 0; i < 3; ++i) shape[i] = x->q.shape[i];
   shape[3] = x->v.shape[3];
-  o = output_bshd(call, "out", NULL, shape, FAL_AS_Q, AS_IT_COMES, &x->o);
+  o = output_bshd(call, "out", NULL, shape, dtype_of_o(x), AS_IT_COMES, &x->o);
   if (o == NULL) return 0;
   problem->band.left = problem->band.right = FAL_UNBOUNDED;
   status = fal_validate_lengths(problem, x);

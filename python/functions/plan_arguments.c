@@ -18,7 +18,8 @@ enum {
   MAX_Q,
   MAX_K,
   TARGET,
-  SMS
+  SMS,
+  DTYPE_V
 };
 #define OPTION(name) #name,
 #define FORWARD(name) #name,
@@ -28,7 +29,7 @@ static const char* const make_names[] = {"q",        "k",          "v",      "dt
 #define GRADIENT(name) #name,
 #include "../call/options.def"
                                          "f32",      "accumulate", "frozen", "sequences", "max_q",
-                                         "max_k",    "target",     "sms",    NULL};
+                                         "max_k",    "target",     "sms",    "dtype_v",   NULL};
 static signature make_signature = {"Plan", make_names, 1, 4, 0, {NULL}};
 
 int ready_plan_arguments(void) { return ready_signature(&make_signature); }
@@ -45,9 +46,18 @@ static void stay_with(call* call, const array* a) {
   }
 }
 
+/* Where the CPU has no kernel for q of 8 bits, a plan of arrays on the host is one of the definition, as a call is. */
+static void stay_with_definition(call* call) {
+  fal_plan* plan = NULL;
+  fal_target* target = &call->target;
+  if (target->backend != FAL_CPU || !is_8bit(call->problem.attention.dtype)) return;
+  if (fal_plan_make(&call->problem.attention, call->pass, target, &plan) == FAL_UNSUPPORTED) target->backend = FAL_REF;
+  fal_plan_free(plan);
+}
+
 /* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
 static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
-  int (*const view)(const struct call*, const array*, fal_tensor*) = name[0] == 'q' ? view_bshd : view_keys;
+  int (*const view)(const struct call*, const array*, fal_tensor*) = name[0] == 'q' ? view_queries : view_keys;
   array a;
   int ok;
   memset(&a, 0, sizeof a);
@@ -196,10 +206,13 @@ static int read_wanted_forwards(call* call, PyObject* const* forwards, uint8_t* 
   if (forwards[FORWARD_##name] != NULL && !to_int64(#name, forwards[FORWARD_##name], &x->name)) return 0;
 #define TENSOR_FORWARD(name) \
   if (!is_wanted(#name, forwards[FORWARD_##name], &wanted[FORWARD_##name])) return 0;
+#define SCALE_FORWARD TENSOR_FORWARD
 #define STARTS_FORWARD TENSOR_FORWARD
 #include "../call/options.def"
 #define TENSOR_FORWARD(name) x->cache |= wanted[FORWARD_##name];
+#define SCALE_FORWARD(name) x->name = wanted[FORWARD_##name] != 0;
 #include "../call/options.def"
+  if ((x->k_scale || x->v_scale) && !is_8bit(x->dtype)) x->cache = 1;
   return 1;
 }
 
@@ -216,6 +229,23 @@ static int read_sms(call* call, PyObject* object) {
   return 0;
 }
 
+/* The types of k and v, by their arrays or, of shapes, that of q; v may be said to have another one. */
+static int read_types(fal_attention* x, int32_t k, int32_t v, PyObject* dtype_v) {
+  if (is_8bit(x->dtype) || is_8bit(k)) x->dtype_k = k;
+  if (is_8bit(x->dtype) || is_8bit(v)) x->dtype_v = v;
+  return dtype_v == NULL || read_dtype("dtype_v", dtype_v, GEMM_TYPES, &x->dtype_v);
+}
+
+/* The type of q, by its array or as the caller says it. */
+static int read_type_of_q(fal_attention* x, int32_t q, PyObject* dtype) {
+  x->dtype = q;
+  if (dtype != NULL && !read_dtype("dtype", dtype, GEMM_TYPES, &x->dtype)) return 0;
+  if (x->dtype != 0) return 1;
+  raise_text(FAL_INVALID, NULL,
+             "a plan made from shapes needs dtype: float32, float16 or bfloat16, or of 8 bits float8_e4m3fn or int8");
+  return 0;
+}
+
 /* Shapes and options as a problem and a target. */
 static int read_problem(call* call, plan_arguments* out, PyObject* const* values) {
   PyObject* const* options = values + PLAN_OPTIONS;
@@ -229,18 +259,11 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   call->packed = more[SEQUENCES] != NULL;
   if (!has_nothing_of_a_run(options) || !read_target(call, options[OPTION_backend], options[OPTION_threads]) ||
       !read_target_name(call, more[TARGET], &out->cpu_level) || !read_sms(call, more[SMS]) ||
-      !read_layout(call, options[OPTION_layout]) || !read_wanted_forwards(call, values + PLAN_FORWARDS, wanted) ||
-      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
-      !read_shape(call, "v", v, &shape_v))
+      !read_layout(call, options[OPTION_layout]) || !read_shape(call, "q", values[Q], &shape_q) ||
+      !read_type_of_q(x, shape_q.dtype, values[DTYPE]) || !read_wanted_forwards(call, values + PLAN_FORWARDS, wanted) ||
+      !read_shape(call, "k", k, &shape_k) || !read_shape(call, "v", v, &shape_v) ||
+      !read_types(x, shape_k.dtype, shape_v.dtype, more[DTYPE_V]))
     return 0;
-  x->dtype = shape_q.dtype;
-  if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;
-  if (x->dtype == 0) {
-    raise_text(FAL_INVALID, NULL, "a plan made from shapes needs dtype: float32, float16 or bfloat16");
-    return 0;
-  }
-  if (is_8bit(shape_k.dtype)) x->dtype_k = shape_k.dtype;
-  if (is_8bit(shape_v.dtype)) x->dtype_v = shape_v.dtype;
   x->b = shape_q.shape[0];
   x->s_q = shape_q.shape[1];
   x->s_k = shape_k.shape[1];
@@ -249,14 +272,14 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
   if (wanted[FORWARD_page_table]) x->page_size = x->s_k;
-  x->k_scale = wanted[FORWARD_k_scale] != 0;
-  x->v_scale = wanted[FORWARD_v_scale] != 0;
   x->append = wanted[FORWARD_k_new] || wanted[FORWARD_v_new];
   if (wanted[FORWARD_rotary] && !read_rotary_dim(values[PLAN_FORWARDS + FORWARD_rotary], x->d_qk, &x->rotary_dim))
     return 0;
   if (!read_packed(call, more) || !read_flags(call, options, more) || !read_numbers_and_flags(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !has_lengths(x);
-  return read_band(call, options, same_lengths);
+  if (!read_band(call, options, same_lengths)) return 0;
+  if (options[OPTION_backend] == NULL && more[TARGET] == NULL) stay_with_definition(call);
+  return 1;
 }
 
 int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out) {

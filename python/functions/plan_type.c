@@ -23,6 +23,7 @@ enum { CU_Q, CU_K, OPTIONS_OF_RUN, RUN_ARGUMENTS = OPTIONS_OF_RUN + COUNT_OF_RUN
 
 static const int forwards_of_run[] = {
 #define TENSOR_FORWARD(name) FORWARD_##name,
+#define SCALE_FORWARD(name) FORWARD_##name,
 #define STARTS_FORWARD(name) FORWARD_##name,
 #include "../call/options.def"
 };
@@ -35,6 +36,7 @@ static const char* const forward_names[] = {"q",   "k",   "v", "cu_seqlens_q", "
 #define RUN_OPTION(name) #name,
 #include "../call/options.def"
 #define TENSOR_FORWARD(name) #name,
+#define SCALE_FORWARD(name) #name,
 #define STARTS_FORWARD(name) #name,
 #include "../call/options.def"
                                             "out", "lse", NULL};
@@ -261,11 +263,15 @@ static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject*
   fal_attention* problem = &call->problem.attention;
   options_of(values + FORWARD_RUN, options);
   for (int i = 0; i < FORWARDS_OF_RUN; ++i) forwards[forwards_of_run[i]] = values[FIRST_FORWARD + i];
+#define SCALE_FORWARD(name) \
+  if (!has_planned(call, plan->made_from.problem.name, #name, forwards[FORWARD_##name])) return NULL;
+#include "../call/options.def"
   problem->cache = plan->made_from.problem.cache;
   problem->append = plan->made_from.problem.append;
-  problem->k_scale = plan->made_from.problem.k_scale;
-  problem->v_scale = plan->made_from.problem.v_scale;
-  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[Q], values[K], values[V]) ||
+#define SCALE_FORWARD(name) problem->name = plan->made_from.problem.name;
+#define COUNT_FORWARD SCALE_FORWARD
+#include "../call/options.def"
+  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values + Q, NULL) ||
       !take_run(call, plan, values + FORWARD_RUN, options, forwards))
     return NULL;
   return run_forward(call, plan->made_from.problem.lse, values[OUT], values[LSE_OUT]);
@@ -278,7 +284,7 @@ static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject
   const backward_arrays arrays = {values[GRAD_O], values[O], values[LSE], values[GRADS], gradients};
   options_of(values + BACKWARD_RUN, options);
   for (int i = 0; i < GRADIENTS_OF_RUN; ++i) gradients[gradients_of_run[i]] = values[FIRST_GRADIENT + i];
-  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) ||
+  if (!name_stream(call, options[OPTION_stream]) || !take_qkv(call, values + BACK_Q, NULL) ||
       !take_run(call, plan, values + BACKWARD_RUN, options, NULL))
     return NULL;
 #define TENSOR_GRADIENT(name) \

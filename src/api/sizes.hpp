@@ -56,9 +56,9 @@ inline void check_dtypes_of_bytes(const Attention& a, Check* check) {
                    i8 ? ": v must be e4m3, bf16 or f16; nearest: e4m3" : ": v must be e4m3 too; nearest: as_q");
   const DType o = a.dtype_o;
   const bool o_fits = o == DType::as_q || o == v || (v_of_bytes && (o == DType::bf16 || o == DType::f16));
-  check->supported(o_fits && !is_8bit(o), "dtype_o = ", o, " with dtype_v = ", v,
-                   v_of_bytes ? ": o must be bf16 or f16; nearest: as_q, which is bf16"
-                              : ": o has the type of v of 16 bits; nearest: as_q");
+  check->supported(
+      o_fits && !is_8bit(o), "dtype_o = ", o, " with dtype_v = ", v,
+      v_of_bytes ? ": o must be bf16 or f16; nearest: bf16" : ": o has the type of v of 16 bits; nearest: that one");
 }
 
 /// The types of q, k, v and o.

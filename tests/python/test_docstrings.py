@@ -41,7 +41,7 @@ def test_a_list_that_is_not_the_fields_is_found(tmp_path: Path) -> None:
     for old, new in (
         ("softcap: float = 0.0", "softcap: float = 1.0"),
         ("    zero_unused: bool = False,\n", ""),
-        ("    split_keys: int = 0,\n    return_lse", "    return_lse"),
+        ("    k_scale_rows: int = 0,\n    return_lse", "    return_lse"),
         ("        mask: Any = False,\n", ""),
         ("    first_k: AnyArray | None = None,\n    layout", "    layout"),
     ):
@@ -76,8 +76,7 @@ def test_each_field_of_a_cache_can_be_said() -> None:
     by_arrays = set(re.findall(r'^FALCHION_(?:CACHE_)?OPERAND\(.*"(\w+)"\)$', text, re.M))
     assert {"cache", "page_size"} <= fields
     by_types = {"dtype_k", "dtype_v", "dtype_o"}  # of the arrays k, v and o
-    of_eight = {"k_scale_rows"}  # of q of 8 bits, which Python does not take
-    assert fields - {name for _, name in _fal._forwards} <= by_arrays | by_types | of_eight
+    assert fields - {name for _, name in _fal._forwards} <= by_arrays | by_types
 
 
 def test_the_keywords_of_frameworks_are_the_options() -> None:
@@ -117,5 +116,5 @@ def test_the_extension_has_the_options_of_the_stub() -> None:
     planned = [name for name in options if name not in of_runs] + forwards
     assert plan[4:] == [
         *planned, "backward", "return_lse", *gradients, "f32", "accumulate", "frozen", "sequences", "max_q", "max_k", "target",
-        "sms",
+        "sms", "dtype_v",
     ]  # fmt: skip

@@ -227,7 +227,9 @@ def test_what_a_plan_refuses() -> None:
     for arguments, kind, words in (
         ({"q": SHAPE}, falchion.Invalid, "needs dtype"),
         ({"q": SHAPE[1:], "dtype": "float32"}, falchion.Invalid, "q has 3 axes"),
-        ({"q": SHAPE, "dtype": "int8"}, falchion.Invalid, "dtype = 'int8'"),
+        ({"q": SHAPE, "dtype": "int16"}, falchion.Invalid, "dtype = 'int16'"),
+        ({"q": SHAPE, "dtype": "int32"}, falchion.Unsupported, "dtype = i32 is not built yet"),
+        ({"q": SHAPE, "dtype": "int8"}, falchion.Unsupported, "dtype_v = as_q with dtype = i8: v must be e4m3, bf16 or f16"),
         ({"q": SHAPE, "dtype": "float32", "target": "sm70"}, falchion.Invalid, "target = 'sm70'"),
         ({"q": SHAPE, "dtype": "float32", "frozen": 4, "backward": True}, falchion.Invalid, "frozen = 4"),
         ({"q": SHAPE[1:], "dtype": "float32", "sequences": 3}, falchion.Invalid, "max_q"),

@@ -81,6 +81,32 @@ def dense(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
     return o, lse, q.new_empty(0) if probabilities is None else probabilities.transpose(1, 2)
 
 
+def starts_of(
+    q: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None,
+    seqused_k: Tensor | None,
+    leftpad_k: Tensor | None = None,
+) -> dict[str, Any]:
+    """What says of packed tensors which rows are a sequence, as falchion.torch.varlen has it."""
+    max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
+    max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
+    same = cu_seqlens_k is cu_seqlens_q
+    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
+    return {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_q if same else lengths("cu_seqlens_k", cu_seqlens_k, q),
+        "max_q": max_seqlen_q,
+        "max_k": max_seqlen_k,
+        "used_q": seqused_q,
+        "used_k": seqused_k,
+        "first_k": leftpad_k,
+    }
+
+
 def packed(
     q: Tensor,
     k: Tensor,
@@ -98,33 +124,21 @@ def packed(
 ) -> Any:
     """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
     max_seqlen_q, max_seqlen_k). With a block_table k and v are pages (pages, size, h, d)."""
-    max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
-    max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
-    same = cu_seqlens_k is cu_seqlens_q
-    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
-    cu_seqlens_k = cu_seqlens_q if same else lengths("cu_seqlens_k", cu_seqlens_k, q)
-    starts = {
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_k,
-        "max_q": max_seqlen_q,
-        "max_k": max_seqlen_k,
-        "used_q": seqused_q,
-        "used_k": seqused_k,
-        "first_k": leftpad_k,
-    }
+    sequences = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+    starts = starts_of(q, *sequences, seqused_q, seqused_k, leftpad_k)
     if block_table is not None:
         return _in_pages(starts, q, k, v, block_table, **options)
 
     def place() -> Tensor:
-        return places(cu_seqlens_k, k.shape[0])[1]
+        return places(starts["cu_seqlens_k"], k.shape[0])[1]
 
-    found = _attend(starts, q, k, v, place, max_seqlen_k, **options)
+    found = _attend(starts, q, k, v, place, starts["max_k"], **options)
     if isinstance(found, Tensor):
         return found
     o, lse, flat = found
     if flat is None:
         return o, lse, q.new_empty(0)
-    return o, lse, _padded(flat, cu_seqlens_q, max_seqlen_q).transpose(1, 2)
+    return o, lse, _padded(flat, starts["cu_seqlens_q"], starts["max_q"]).transpose(1, 2)
 
 
 def _in_pages(

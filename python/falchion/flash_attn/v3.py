@@ -2,9 +2,10 @@
 
 num_splits, pack_gqa and sm_margin say how FlashAttention-3 schedules its work; the engine decides
 that itself, so they make no difference here. deterministic makes none either: gradients always have
-the same bits. qv, q_descale and attention_chunk are refused, and the descales of K and V but for a cache of
-float8_e4m3fn under another q. s_aux, the attention sinks (h) or (b, h)
-of its forms in vLLM and in transformers' kernels, goes by its name."""
+the same bits. qv and attention_chunk are refused. q, k and v may be of float8_e4m3fn, with q_descale, k_descale and
+v_descale, (b, h_k) in float32, and out is then bfloat16. Over a cache of float8_e4m3fn q is of another type, without
+q_descale. s_aux, the attention sinks (h) or (b, h) of its forms in vLLM and in transformers' kernels, goes by its
+name."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from falchion import Invalid, Unsupported
 from falchion._names import own_names
 from falchion.torch._options import exact_scale, known_whole
 
+from . import _bytes
 from ._bounds import same_device
-from ._call import dense, packed, parts_of, truth
+from ._call import dense, packed, parts_of, starts_of, truth
 from ._kvcache import Cache
 
 __all__ = [
@@ -48,7 +50,6 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """qkv is (b, s, 3, h, d), or (b, s, h_q + 2 h_k, d) with num_heads_q = h_q."""
-    _refuse(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
     if qkv.dim() == 5:
         q, k, v = parts_of("qkv", qkv, 3)
@@ -61,7 +62,8 @@ def flash_attn_qkvpacked_func(
             heads = f"num_heads_q = {num_heads_q} of {qkv.shape[2]} heads of qkv"
             raise Invalid(f"{heads}: what is left is not two equal numbers of heads")
         q, k, v = torch.split(qkv, [num_heads_q, shared, shared], dim=2)
-    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    return _dense(q, k, v, descales, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
 @own_names
@@ -86,10 +88,12 @@ def flash_attn_func(
     *,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns out, or (out, softmax_lse)."""
-    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns out, or (out, softmax_lse). Of float8_e4m3fn
+    numbers of q stand for q * q_descale, and likewise those of k and v; there are no gradients."""
+    _refuse(qv=qv)
     _refuse_chunk(attention_chunk)
-    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs, s_aux)
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    return _dense(q, k, v, descales, softmax_scale, causal, window_size, softcap, return_attn_probs, s_aux)
 
 
 @own_names
@@ -120,9 +124,24 @@ def flash_attn_varlen_func(
     *,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """Packed sequences, of which seqused_q and seqused_k rows count. Rows past them are 0."""
-    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    """Packed sequences, of which seqused_q and seqused_k rows count. Rows past them are 0. Of
+    float8_e4m3fn as in flash_attn_func; where sequences have numbers of V of their own, out is rounded
+    to bfloat16 once more."""
+    _refuse(qv=qv)
     _refuse_chunk(attention_chunk)
+    options: dict[str, Any] = {
+        "softmax_scale": softmax_scale,
+        "causal": causal,
+        "window_size": window_size,
+        "softcap": softcap,
+        "s_aux": s_aux,
+        "return_attn_probs": return_attn_probs,
+    }
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    if _bytes.has_bytes(q, **descales):
+        sequences = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+        starts = starts_of(q, *sequences, seqused_q, seqused_k)
+        return _bytes.attend(q, k, v, descales, starts, **options)
     found = packed(
         q,
         k,
@@ -131,14 +150,9 @@ def flash_attn_varlen_func(
         cu_seqlens_k,
         max_seqlen_q,
         max_seqlen_k,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
         seqused_q=seqused_q,
         seqused_k=seqused_k,
-        s_aux=s_aux,
-        return_attn_probs=return_attn_probs,
+        **options,
     )
     return found if isinstance(found, Tensor) else found[:2]
 
@@ -258,6 +272,7 @@ def _dense(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    descales: dict[str, Tensor | None],
     softmax_scale: float | None,
     causal: bool,
     window_size: tuple[int, int],
@@ -265,17 +280,17 @@ def _dense(
     return_attn_probs: bool,
     s_aux: Tensor | None = None,
 ) -> Any:
-    found = dense(
-        q,
-        k,
-        v,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        s_aux=s_aux,
-        return_attn_probs=return_attn_probs,
-    )
+    options: dict[str, Any] = {
+        "softmax_scale": softmax_scale,
+        "causal": causal,
+        "window_size": window_size,
+        "softcap": softcap,
+        "s_aux": s_aux,
+        "return_attn_probs": return_attn_probs,
+    }
+    if _bytes.has_bytes(q, **descales):
+        return _bytes.attend(q, k, v, descales, {}, **options)
+    found = dense(q, k, v, **options)
     return found if isinstance(found, Tensor) else found[:2]
 
 

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
-from falchion._fields import FLAGS, LENGTHS, NUMBERS, SHAPES, TENSORS
+from falchion._fields import FLAGS, LENGTHS, NUMBERS, SCALES, SHAPES, TENSORS
 from falchion._names import refuse, with_options
-from falchion.types import Options, UsedOptions
+from falchion.types import ByteOptions, DenseByteOptions, Options
 
+from ._bytes import attend_bytes
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
 from ._nested import nested_call, refuse_beside_nested, refuse_nested
-from ._ops import LEARNED, operator_arguments
+from ._ops import BYTES, LEARNED, operator_arguments
 from ._options import (
     CHOSEN_FLAGS,
     autocast,
@@ -34,13 +35,14 @@ from ._options import (
 
 _straight = _fal._torch_attention
 _is_compiling = torch.compiler.is_compiling
-_OF_DENSE = frozenset(Options.__annotations__)
-_OF_PACKED = frozenset(UsedOptions.__annotations__)
-_STRAIGHT = _OF_DENSE.difference(LENGTHS)  # what C takes as it comes
+_OF_DENSE = frozenset(DenseByteOptions.__annotations__)
+_OF_PACKED = frozenset(ByteOptions.__annotations__)
+_OF_BYTES = (*SCALES, "k_scale_rows")
+_STRAIGHT = frozenset(Options.__annotations__).difference(LENGTHS)  # what C takes as it comes
 
 
-@with_options(Options)
-def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> Any:
+@with_options(DenseByteOptions)
+def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[DenseByteOptions]) -> Any:
     """Softmax attention with gradients in q, k, v, bias, alibi and sinks. The
     options are those of
     falchion.attention.
@@ -55,6 +57,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> An
     of q be made in any order, which is faster on GPUs, unless torch.use_deterministic_algorithms is
     on. Rows past used_q are 0 in the result.
 
+    q and k may have 8 bits, with v of 8 or 16, q_scale, k_scale, v_scale and k_scale_rows, as
+    falchion.attention says: without gradients and autocast.
+
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
     given: dict[str, Any] = options  # type: ignore[assignment]
@@ -62,6 +67,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> An
     if compiling or not options.keys() <= _STRAIGHT:
         given = _given(attention, options, _OF_DENSE)
         convert_lengths(given, q)
+        if q.dtype in BYTES or any(given.get(name) is not None for name in _OF_BYTES):
+            given, drops, return_lse, _ = _settle(given)
+            return attend_bytes(q, k, v, given, drops, return_lse)
+        for name in _OF_BYTES:
+            given.pop(name, None)
     dropout = given.get("dropout", 0.0)
     if not compiling and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
         found = _straight(q, k, v, **given)
@@ -69,6 +79,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Options]) -> An
         if not (ordinary or found is None):
             return found
     given, drops, return_lse, flags = _settle(given)
+    if q.dtype in BYTES:
+        return attend_bytes(q, k, v, given, drops, return_lse)
     if q.is_nested or k.is_nested or v.is_nested:
         refused = [(name, given.get(name)) for name in (*TENSORS, *LENGTHS) if SHAPES.get(name) != "head_numbers"]
         refuse_beside_nested(*refused, ("return_lse", return_lse or None))
@@ -151,7 +163,7 @@ def _run(
     return straight(q, k, v, learned, tensors, options, return_lse)
 
 
-@with_options(UsedOptions)
+@with_options(ByteOptions)
 def varlen(
     q: Tensor,
     k: Tensor,
@@ -161,7 +173,7 @@ def varlen(
     *,
     max_q: int | None = None,
     max_k: int | None = None,
-    **options: Unpack[UsedOptions],
+    **options: Unpack[ByteOptions],
 ) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
@@ -193,9 +205,14 @@ def varlen(
         if cu_seqlens_k is cu_seqlens_q and max_k is None
         else longest("max_k", max_k, cu_seqlens_k)
     )
-    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    of_bytes = q.dtype in BYTES or any(given.get(name) is not None for name in _OF_BYTES)
+    if not of_bytes:
+        q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     convert_lengths(given, q)
     tensors: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    if of_bytes:
+        given.update(tensors, max_q=max_q, max_k=max_k)
+        return attend_bytes(q, k, v, given, drops, return_lse)
     tensors.update((name, given.pop(name)) for name in LENGTHS if name in given)
     if drops:
         tensors["seed"] = draw(q)

@@ -82,10 +82,22 @@ def operator_arguments(
     return (q, k, v, *(given.get(name) for name in OPTIONAL)), chosen
 
 
+BYTES = (torch.float8_e4m3fn, torch.int8)  # types of q that are numbers with scales
+
+
+def type_of_output(q: Tensor, v: Tensor) -> torch.dtype:
+    """The type of an O that is made."""
+    if q.dtype not in BYTES:
+        return q.dtype
+    return torch.bfloat16 if v.dtype in BYTES else v.dtype
+
+
 def empty_output(q: Tensor, v: Tensor) -> Tensor:
     """O, with q's order of strides where the head dims are the same."""
-    d_v = v.shape[-1]
-    return torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
+    d_v, dtype = v.shape[-1], type_of_output(q, v)
+    if d_v == q.shape[-1]:
+        return torch.empty_like(q, dtype=dtype)
+    return q.new_empty((*q.shape[:-1], d_v), dtype=dtype)
 
 
 def empty_outputs(
@@ -107,6 +119,13 @@ def empty_outputs(
     return o, lse
 
 
+def outputs_of(
+    q: Tensor, v: Tensor, given: Mapping[str, Tensor | None], layout: str
+) -> tuple[Tensor, Tensor]:
+    """The same by the tensors of OPTIONAL."""
+    return empty_outputs(q, v, given["used_q"], given["cu_seqlens_q"], layout)
+
+
 def keywords(given: Mapping[str, Tensor | None], options: Any) -> dict[str, Any]:
     """The options of a run as keywords of falchion.attention and its like, without those that are
     off. `given` has the tensors of OPTIONAL."""
@@ -124,7 +143,7 @@ def keywords(given: Mapping[str, Tensor | None], options: Any) -> dict[str, Any]
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     given, options = dict(zip(OPTIONAL, rest)), Options(*rest[COUNT - 3 :])
     starts = given["cu_seqlens_q"]
-    o, lse = empty_outputs(q, v, given["used_q"], starts, options.layout)
+    o, lse = outputs_of(q, v, given, options.layout)
     common = {
         **keywords(given, options),
         "out": o,
@@ -231,8 +250,7 @@ def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, T
     options = Options(*rest[COUNT - 3 :])
     if q.device.type == "meta":
         check_shapes(q, k, v, options.layout)
-    given = dict(zip(OPTIONAL, rest))
-    return empty_outputs(q, v, given["used_q"], given["cu_seqlens_q"], options.layout)
+    return outputs_of(q, v, dict(zip(OPTIONAL, rest)), options.layout)
 
 
 def fake_backward(
