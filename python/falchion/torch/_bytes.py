@@ -14,8 +14,8 @@ from falchion._fields import LENGTHS, SCALES, TENSORS
 
 from ._eager import are_ordinary, is_recorded, straight
 from ._nested import refuse_nested
-from ._ops import BYTES, COUNT, INPUTS, LEARNED, OPTIONAL, keywords, library, operator_arguments, outputs_of
-from ._options import SCHEMA, Options, engine, whole
+from ._ops import BYTES, COUNT, INPUTS, LEARNED, OPTIONAL, library, operator_arguments, outputs_of, run_forward
+from ._options import SCHEMA, Options, whole
 
 # Those of the operator falchion::attention; what the engine does not take beside q of 8 bits it refuses by its name.
 _TENSORS = (*(name for name in TENSORS if name not in LEARNED), *LENGTHS, *SCALES, "cu_seqlens_q", "cu_seqlens_k")
@@ -65,16 +65,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any], drops: bool) 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     given, options = dict(zip(OPTIONAL, rest)), Options(*rest[_SCALES_END:-1])
-    o, lse = outputs_of(q, v, given, options.layout)
-    common = {**keywords(given, options), **dict(zip(SCALES, rest[COUNT - 3 : _SCALES_END])), "k_scale_rows": rest[-1]}
-    common.update(out=o, lse=lse, return_lse=True)
-    starts = given["cu_seqlens_q"]
-    if starts is None:
-        engine.attention(q, k, v, layout=options.layout, **common)
-    else:
-        longest = {"max_q": options.max_q, "max_k": options.max_k}
-        engine.varlen(q, k, v, starts, given["cu_seqlens_k"], **longest, **common)
-    return o, lse
+    scales = dict(zip(SCALES, rest[COUNT - 3 : _SCALES_END]))
+    return run_forward(q, k, v, given, options, **scales, k_scale_rows=rest[-1])
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

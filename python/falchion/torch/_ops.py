@@ -141,11 +141,18 @@ def keywords(given: Mapping[str, Tensor | None], options: Any) -> dict[str, Any]
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    given, options = dict(zip(OPTIONAL, rest)), Options(*rest[COUNT - 3 :])
+    return run_forward(q, k, v, dict(zip(OPTIONAL, rest)), Options(*rest[COUNT - 3 :]))
+
+
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, given: Mapping[str, Tensor | None], options: Any, **more: Any
+) -> tuple[Tensor, Tensor]:
+    """O and LSE. `given` has the tensors of OPTIONAL, and `more` what only one operator takes."""
     starts = given["cu_seqlens_q"]
     o, lse = outputs_of(q, v, given, options.layout)
     common = {
         **keywords(given, options),
+        **more,
         "out": o,
         "lse": lse,
         "return_lse": True,
