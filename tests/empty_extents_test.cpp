@@ -98,6 +98,36 @@ TEST(Contract, EmptyExtentsOfAttentionNeedNoMemory) {
   });
 }
 
+/// Extents beside one of 0 take no memory, so they may be as large as the contract allows.
+TEST(Contract, GradientsOfNothingTakeNoTime) {
+  constexpr std::int64_t kMost = 2147483647;
+  Attention many_heads{.b = 1, .s_q = 0, .s_k = 0, .h_q = 0, .h_k = kMost, .d_qk = 16, .d_v = 16};
+  Attention many_sequences{.b = kMost / 2, .s_q = 0, .s_k = 0, .h_q = 2, .h_k = 2, .d_qk = 16, .d_v = 16};
+  many_sequences.alibi = many_sequences.grad_alibi = true;
+  for (const Attention& a : {many_heads, many_sequences}) {
+    float slopes[2] = {1, 2}, grad_alibi[2] = {3, 4};
+    const auto empty = [&](std::int64_t h) { return Tensor::dense(nullptr, DType::bf16, {a.b, 0, h, 16}); };
+    Operands x;
+    x.q = x.o = x.grad_o = x.grad_q = empty(a.h_q);
+    x.k = x.v = x.grad_k = x.grad_v = empty(a.h_k);
+    x.lse = Tensor::dense(nullptr, DType::f32, {a.b, a.h_q, 0, 1});
+    if (a.alibi) x.alibi = Tensor::dense(slopes, DType::f32, {1, 1, 2, 1});
+    if (a.alibi) x.grad_alibi = Tensor::dense(grad_alibi, DType::f32, {1, 1, 2, 1});
+    for (const Backend backend : {Backend::ref, Backend::cpu}) {
+      Target target;
+      target.backend = backend;
+      Plan plan;
+      const Status made = Plan::make(a, Pass::backward, target, &plan);
+      ASSERT_TRUE(made) << made.why;
+      const Workspace workspace(plan.workspace_bytes());
+      const Status status = plan.run(x, workspace.size() == 0 ? nullptr : workspace.data(), workspace.size());
+      ASSERT_TRUE(status) << status.why;
+      EXPECT_EQ(grad_alibi[0], a.alibi ? 0 : 3);
+      EXPECT_EQ(grad_alibi[1], a.alibi ? 0 : 4);
+    }
+  }
+}
+
 // ---- linear attention -----------------------------------------------------------------------------------------------
 
 std::vector<LinearCase> linear_attention_cases() {

@@ -4,6 +4,7 @@
 
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
+#include "base/size.hpp"
 #include "plan/attention.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/attention_backward_launch.hpp"
@@ -30,7 +31,13 @@ Status check_lengths(const PlanData& plan, const Operands& x) {
                               ": s_q is the longest length allowed")};
 }
 
+void run_on_ref(const PlanData& plan, const Operands& x, void*) {
+  ref::attention_backward(plan.attention().problem, x, {});
+}
+
 void run_on_cpu(const PlanData& plan, const Operands& x, void* workspace) {
+  // Without queries or keys b * h_k may be any number. The kernel would go through as many items, the definition not.
+  if (is_empty(x.q) || is_empty(x.k)) return run_on_ref(plan, x, workspace);
   plan.variant->kernel_as<cpu::AttentionBackwardKernel>()->run(to_backward_args(plan, &x, workspace));
 }
 
@@ -54,10 +61,6 @@ int launch(const PlanData& plan, const Choice& taken, const Layout& layout, cons
   const gpu::AttentionBackwardFacts& facts = taken.variant->facts_as<gpu::BackwardVariantFacts>();
   return taken.variant->kernel_as<gpu::AttentionBackwardKernel>()->launch(
       to_gpu_backward_args(plan, &x, workspace, facts, layout.met.has(Condition::aligned)), stream);
-}
-
-void run_on_ref(const PlanData& plan, const Operands& x, void*) {
-  ref::attention_backward(plan.attention().problem, x, {});
 }
 
 }  // namespace

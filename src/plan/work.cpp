@@ -56,7 +56,8 @@ double attention_bytes(const Attention& a) {
 }
 
 double new_keys_bytes(const Attention& a, double rows) {
-  const double written = a.append ? static_cast<double>(a.h_k * (a.d_qk + a.d_v) * size_of(a.dtype)) : 0;
+  const double row = static_cast<double>(a.h_k) * (static_cast<double>(a.d_qk) + static_cast<double>(a.d_v));
+  const double written = a.append ? row * static_cast<double>(size_of(a.dtype)) : 0;
   return rows * (written + 4 * static_cast<double>(a.rotary_dim));
 }
 

@@ -94,11 +94,12 @@ class Gradients {
   Gradients(const Attention& a, const Operands& x, Rounding rounding) : a(a), x(x), rounding(rounding) {}
 
   void run() const {
-    const bool want_q = (a.frozen & 1) == 0, want_kv = (a.frozen & 2) == 0;
+    const bool want_q = (a.frozen & 1) == 0 && x.q.shape[1] > 0;
+    const bool want_kv = (a.frozen & 2) == 0 && x.k.shape[1] > 0;
     if (a.zero_unused && want_q) clear(x.grad_q);
     if (a.zero_unused && want_kv) clear(x.grad_k);
     if (a.zero_unused && want_kv) clear(x.grad_v);
-    for (std::int64_t b = 0; b < a.b; ++b) {
+    for (std::int64_t b = 0; (want_q || want_kv) && b < a.b; ++b) {
       for (std::int64_t h = 0; want_q && h < a.h_q; ++h) find_grad_q(b, h);
       for (std::int64_t h = 0; want_kv && h < a.h_k; ++h) find_grad_kv(b, h);
     }
@@ -109,6 +110,8 @@ class Gradients {
 
  private:
   GradientRow<Real> row_of(std::int64_t b, std::int64_t h) const { return {a, x, rounding, b, h}; }
+  /// The sequences that may have queries. Where q has no row, b may be any number, too many to go through.
+  std::int64_t sequences() const { return x.q.shape[1] == 0 ? 0 : a.b; }
 
   void find_grad_q(std::int64_t b, std::int64_t h) const {
     GradientRow<Real> row = row_of(b, h);
@@ -172,7 +175,7 @@ class Gradients {
     };
     const auto past = [&](int axis, std::int64_t all) { return x.grad_bias.shape[axis] == 1 ? all : first(axis) + 1; };
     Real sum = 0;
-    for (std::int64_t b = first(0); b < past(0, a.b); ++b) {
+    for (std::int64_t b = first(0); b < past(0, sequences()); ++b) {
       for (std::int64_t h = first(1); h < past(1, a.h_q); ++h) {
         GradientRow<Real> row = row_of(b, h);
         for (std::int64_t i = first(2); i < std::min(past(2, a.s_q), row.q_rows.length); ++i) {
@@ -193,7 +196,7 @@ class Gradients {
     for (std::int64_t entry = 0; entry < to.shape[0]; ++entry) {
       for (std::int64_t h = 0; h < a.h_q; ++h) {
         Real sum = 0;
-        const std::int64_t past = to.shape[0] == 1 ? a.b : entry + 1;
+        const std::int64_t past = to.shape[0] == 1 ? sequences() : entry + 1;
         for (std::int64_t b = entry; b < past; ++b) sum += sum_of(b, h);
         put_one(to, at(to, entry, 0, h, 0), sum);
       }
