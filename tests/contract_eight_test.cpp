@@ -11,11 +11,10 @@
 namespace falchion::testing {
 namespace {
 
-/// f(path, types) for each path and all types. CPU levels have none of them.
+/// f(path, types) for each path and all types.
 template <class F>
 void on_eight_paths(const F& f) {
   for (const Path& path : usable_paths()) {
-    if (path.backend == Backend::cpu) continue;
     for (const EightTypes& types : kEightTypes) {
       SCOPED_TRACE(text(path.name(), " ", name(types)));
       f(path, types);

@@ -186,7 +186,7 @@ Status run_once(const Problem& problem, Pass pass, const OperandsOf<Problem>& op
   const bool any = target.backend == Backend::best && !names_gpu(target);
   const Anchor anchor = any ? anchor_of(problem, pass, operands) : Anchor{};
   if (any && (anchor.place == cuda::Place::host || anchor.place == cuda::Place::pinned))
-    target.backend = backend_of_host(operation_of(problem, pass), problem.dtype, target);
+    target.backend = backend_of_host(operation_of(problem, pass), dtype_on_cpu(problem), target);
   const PlanData* plan = nullptr;
   if (Status status = cache.plan_for(request_for(problem, pass, target), &plan); !status) return status;
   const cuda::OnDevice device(plan->gpu.ordinal);  // its workspace is allocated there

@@ -59,6 +59,9 @@ constexpr DType dtype_of_o(const Attention& a) {
   if (a.dtype_o != DType::as_q || !is_8bit(a.dtype)) return a.dtype_o == DType::as_q ? a.dtype : a.dtype_o;
   return is_8bit(dtype_of_v(a)) ? DType::bf16 : dtype_of_v(a);
 }
+/// The type of the CPU's kernels that take the problem, besides those of its own type.
+constexpr DType dtype_on_cpu(const Attention& a) { return is_8bit(a.dtype) ? dtype_of_o(a) : a.dtype; }
+constexpr DType dtype_on_cpu(const auto& problem) { return problem.dtype; }
 /// How many keys share a scale of k, where they do not all.
 constexpr std::int64_t rows_of_k_scale(const Attention& a) { return a.k_scale_rows > 1 ? a.k_scale_rows : 1; }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/divide.hpp"
+#include "base/fields.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "plan/constants.hpp"
@@ -74,24 +75,28 @@ Status choose_gpu(PlanData* plan) {
   return status;
 }
 
-/// The variant of a CPU level that this build has for the operation, or null.
-const Variant* built_for(const Operation& operation, const char* level, DType dtype) {
-  for (const Variant& v : variants()) {
-    if (v.backend == Backend::cpu && v.dtype == dtype && v.is(operation.name) && same(v.level, level)) return &v;
-  }
-  return nullptr;
+/// Whether the variant is one of the CPU for the plan's operation and types.
+bool fits_on_cpu(const Variant& v, const PlanData& plan) {
+  if (v.backend != Backend::cpu || !v.is(plan.operation->name)) return false;
+  return std::visit([&](const auto& x) { return v.dtype == x.problem.dtype || v.dtype == dtype_on_cpu(x.problem); },
+                    plan.decided);
+}
+
+/// Whether this build has a variant of a CPU level for the plan.
+bool is_built_for(const PlanData& plan, const char* level) {
+  const auto all = variants();
+  return std::any_of(all.begin(), all.end(), [&](const Variant& v) { return fits_on_cpu(v, plan) && same(v.level, level); });
 }
 
 /// FALCHION_CPU is for a whole process, and not every operation and type has a kernel of each level. So the next lower
 /// level that has one is taken, which is recorded. The levels below amx_emulated are those below amx.
 void go_below(ForcedLevel* forced, PlanData* plan) {
-  const Operation& operation = *plan->operation;
-  const DType dtype = operation.dtype(*plan);
-  if (!forced->is_of_environment() || built_for(operation, forced->name, dtype) != nullptr) return;
+  const DType dtype = plan->operation->dtype(*plan);
+  if (!forced->is_of_environment() || is_built_for(*plan, forced->name)) return;
   const char* from = same(forced->name, kEmulated) ? "amx" : forced->name;
   bool below = false;
   for (const cpu::Level& level : cpu::cpu_levels()) {
-    if (below && level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr) {
+    if (below && level.usable && !same(level.name, kEmulated) && is_built_for(*plan, level.name)) {
       forced->taken = level.name;
       plan->rejected.push_back(
           {text("cpu ", forced->name, " ", name(dtype)),
@@ -127,7 +132,7 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
   }
   bool known = false;
   for (const Variant& listed : listed_variants()) {
-    if (!fits(listed) || listed.dtype != dtype) continue;
+    if (!fits_on_cpu(listed, *plan)) continue;
     const std::string reason = why_not(listed, forced);
     if (reason.empty()) return built(listed);
     plan->rejected.push_back({text("cpu ", listed.level, " ", name(listed.dtype)), reason});

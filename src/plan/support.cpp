@@ -14,8 +14,8 @@ namespace {
 constexpr Backend kColumns[] = {Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8};
 
-/// What no level of the CPU has; all else each has.
-constexpr Features kNotOnCpu = Feature::bytes_of_q;
+/// What no f32 kernel of the CPU has: with q of 8 bits o has 16. All else each has.
+constexpr Features kNotOnCpuInF32 = Feature::bytes_of_q;
 
 /// The types in which the back end has the features, from its GPU variants: ref has every feature that there is.
 std::vector<DType> types_with(const Operation& operation, Backend backend, Features wanted) {
@@ -25,8 +25,8 @@ std::vector<DType> types_with(const Operation& operation, Backend backend, Featu
     const auto has_it = [&](const Variant& v) {
       const bool its = backend == Backend::ref || v.backend == backend;
       const Features lacked = is_gpu(backend)           ? wanted - v.features
-                              : backend == Backend::cpu ? wanted & kNotOnCpu
-                                                        : Features();
+                              : backend == Backend::cpu && v.dtype == DType::f32 ? wanted & kNotOnCpuInF32
+                                                                                 : Features();
       return its && v.is(operation.name) && v.dtype == dtype && lacked.empty();
     };
     if (std::any_of(all.begin(), all.end(), has_it)) out.push_back(dtype);

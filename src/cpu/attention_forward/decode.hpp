@@ -11,8 +11,10 @@
 #include "cpu/attention_forward/page_block.hpp"
 #include "cpu/attention_forward/segments.hpp"
 #include "cpu/attention_forward/store.hpp"
+#include "cpu/blocks/any_type.hpp"
 #include "cpu/blocks/arena.hpp"
 #include "cpu/blocks/engine_simd.hpp"
+#include "cpu/blocks/scales_of_q.hpp"
 #include "cpu/blocks/score_mask.hpp"
 #include "policy/dropout.hpp"
 #include "policy/score.hpp"
@@ -51,11 +53,13 @@ FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
 #endif
 }
 
-/// Cached: the type of K and V, which is not that of Q in an 8-bit cache. kPages: they lie in the pages of a cache.
-template <class T, class Cached, bool kPages>
+/// T: the type of O. K, V: those of K and V. Where K has 8 bits, Q has them too or is of type T. kPages: K and V lie in
+/// the pages of a cache.
+template <class T, class K, class V, bool kPages>
 class DecodeWorker {
  public:
-  using Bits = typename Cached::Bits;
+  using BitsK = typename K::Bits;
+  using BitsV = typename V::Bits;
 
   DecodeWorker(const AttentionArgs& a, Arena& arena)
       : a_(a),
@@ -87,10 +91,10 @@ class DecodeWorker {
       for (int h = 0; h < count_; ++h) {
         select(h);
         scores(key0, count);
-        if constexpr (kScaled) multiply_keys<kDecodeKeys>(a_, a_.k_scale, *tile_, key0, count, s_);
+        if constexpr (kScaled) scale_scores(key0, count);
         score_and_mask(key0, count);
         softmax(key0, count);
-        if constexpr (kScaled) multiply_keys<kDecodeKeys>(a_, a_.v_scale, *tile_, key0, count, s_);
+        if (kScaled && a_.cache) multiply_keys<kDecodeKeys>(a_, a_.v_scale, *tile_, key0, count, s_);
         values(key0, count);
         if constexpr (kSegments<T>) segments_.count(h, count, head_o_, l_);
       }
@@ -105,11 +109,12 @@ class DecodeWorker {
   }
 
  private:
-  static constexpr bool kScaled = !std::is_same_v<T, Cached>;
+  static constexpr bool kScaled = !std::is_same_v<T, K>;
   using Pages = PageBlock<kDecodeKeys>;
   struct Head {
     TileRows tile;
     float m[kDecodeRows], l[kM];
+    float of_q[kScaled ? kDecodeRows : 1];  // the scales of q of 8 bits
   };
 
   void select(int h) {
@@ -128,9 +133,13 @@ class DecodeWorker {
     std::memset(l_, 0, sizeof(heads_[h].l));
     segments_.reset(h);
     for (int r = 0; r < tile_->count; ++r) {
-      convert<T>(tile_->template row<const typename T::Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
+      with_type<T, std::conditional_t<kScaled, Any, T>>(a_.type_q, [&](auto type) {
+        using Row = decltype(type);
+        convert<Row>(tile_->template row<const typename Row::Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
+      });
       m_[r] = -__builtin_inff();
     }
+    if constexpr (kScaled) load_scales_of_q(a_, *tile_, kDecodeRows, heads_[h].of_q);
   }
 
   void turn_pages(const Sequence& sequence, std::int64_t next_key) {
@@ -142,12 +151,13 @@ class DecodeWorker {
   FALCHION_INLINE bool exists(std::int64_t key) const { return !kPages || now_->exists[key - now_->first] != 0; }
   FALCHION_INLINE bool has_holes() const { return kPages && now_->has_holes; }
   /// Row `key` of K and of V, of the block and the head that are computed now.
-  FALCHION_INLINE const Bits* row_of_k(std::int64_t key) const {
-    return kPages ? in_page(a_.k, key, &Pages::k) : tile_->template key_row<Bits>(a_.k, key);
+  FALCHION_INLINE const BitsK* row_of_k(std::int64_t key) const {
+    return kPages ? in_page<BitsK>(a_.k, key, &Pages::k) : tile_->template key_row<BitsK>(a_.k, key);
   }
-  FALCHION_INLINE const Bits* row_of_v(std::int64_t key) const {
-    return kPages ? in_page(a_.v, key, &Pages::v) : tile_->template key_row<Bits>(a_.v, key);
+  FALCHION_INLINE const BitsV* row_of_v(std::int64_t key) const {
+    return kPages ? in_page<BitsV>(a_.v, key, &Pages::v) : tile_->template key_row<BitsV>(a_.v, key);
   }
+  template <class Bits>
   FALCHION_INLINE const Bits* in_page(const View& x, std::int64_t key, std::int64_t (Pages::*at)[kDecodeKeys]) const {
     return static_cast<const Bits*>(x.data) + (now_->*at)[key - now_->first] + tile_->hk * x.stride[2];
   }
@@ -173,13 +183,13 @@ class DecodeWorker {
         for (int r = 0; r < 4; ++r) dots_[key * 4 + r] = 0;
         continue;
       }
-      const Bits* k = row_of_k(key0 + key);
+      const BitsK* k = row_of_k(key0 + key);
       Floats sum[kRows][2];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
       std::int64_t c = 0;
       for (; c + 2 * kLanes <= whole; c += 2 * kLanes) {
-        const Floats k0 = Cached::load(k + c), k1 = Cached::load(k + c + kLanes);
+        const Floats k0 = K::load(k + c), k1 = K::load(k + c + kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
@@ -187,7 +197,7 @@ class DecodeWorker {
         }
       }
       for (; c < whole; c += kLanes) {
-        const Floats k0 = Cached::load(k + c);
+        const Floats k0 = K::load(k + c);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
       }
@@ -201,8 +211,8 @@ class DecodeWorker {
       for (int key = 0; key < count; ++key) s[key] = dots_[key * 4 + r];
       for (int key = 0; key < count && whole < a_.d_qk; ++key) {
         if (!exists(key0 + key)) continue;
-        const Bits* k = row_of_k(key0 + key);
-        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * Cached::to_float(k[i]);
+        const BitsK* k = row_of_k(key0 + key);
+        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * K::to_float(k[i]);
       }
     }
   }
@@ -216,19 +226,32 @@ class DecodeWorker {
     const std::int64_t row = side_by_side ? key0 + kDecodeKeys + i / count_ : key0 + key + kDecodeAhead;
     if (row >= tile_->sequence.k_len) return;
     const std::int64_t other = side_by_side ? i % count_ - head_ : 0;
-    const Bits *k, *v;
+    const BitsK* k;
+    const BitsV* v;
     if constexpr (kPages) {
       const std::int64_t at = row - next_->first;  // both are rows of the next block
       if (next_->exists[at] == 0) return;
-      k = static_cast<const Bits*>(a_.k.data) + next_->k[at] + (tile_->hk + other) * a_.k.stride[2];
-      v = static_cast<const Bits*>(a_.v.data) + next_->v[at] + (tile_->hk + other) * a_.v.stride[2];
+      k = static_cast<const BitsK*>(a_.k.data) + next_->k[at] + (tile_->hk + other) * a_.k.stride[2];
+      v = static_cast<const BitsV*>(a_.v.data) + next_->v[at] + (tile_->hk + other) * a_.v.stride[2];
     } else {
-      k = tile_->template key_row<Bits>(a_.k, row) + other * a_.k.stride[2];
-      v = tile_->template key_row<Bits>(a_.v, row) + other * a_.v.stride[2];
+      k = tile_->template key_row<BitsK>(a_.k, row) + other * a_.k.stride[2];
+      v = tile_->template key_row<BitsV>(a_.v, row) + other * a_.v.stride[2];
     }
-    constexpr std::int64_t kLine = 64 / sizeof(Bits);
-    for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 2);
-    for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 2);
+    for (std::int64_t c = 0; c < a_.d_qk; c += 64 / static_cast<std::int64_t>(sizeof(BitsK)))
+      __builtin_prefetch(k + c, 0, 2);
+    for (std::int64_t c = 0; c < a_.d_v; c += 64 / static_cast<std::int64_t>(sizeof(BitsV)))
+      __builtin_prefetch(v + c, 0, 2);
+  }
+
+  /// S times the scales of K, and of Q of 8 bits.
+  void scale_scores(std::int64_t key0, int count) {
+    if (!has_bytes_of_q(a_)) return multiply_keys<kDecodeKeys>(a_, a_.k_scale, *tile_, key0, count, s_);
+    each_scale_of_k(a_, *tile_, key0, key0 + count, [&](std::int64_t first, std::int64_t end, float scale) {
+      for (int r = 0; r < tile_->count; ++r) {
+        float* s = s_ + r * kDecodeKeys - key0;
+        for (std::int64_t key = first; key < end; ++key) s[key] = s[key] * heads_[head_].of_q[r] * scale;
+      }
+    });
   }
 
   void score_and_mask(std::int64_t key0, int count) {
@@ -329,7 +352,7 @@ class DecodeWorker {
     for (; c < a_.d_v; ++c) {
       float sum[kRows] = {};
       for (int key = 0; key < count; ++key) {
-        const float v = Cached::to_float(row_of_v(key0 + key)[c]);
+        const float v = V::to_float(row_of_v(key0 + key)[c]);
         for (int r = 0; r < kRows; ++r) sum[r] += p[r * kDecodeKeys + key] * v;
       }
       for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
@@ -345,10 +368,10 @@ class DecodeWorker {
       for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
     }
     for (int key = 0; key < count; ++key) {
-      const Bits* v = row_of_v(key0 + key) + c;
+      const BitsV* v = row_of_v(key0 + key) + c;
 #pragma GCC unroll 4
       for (int w = 0; w < kWide; ++w) {
-        const Floats x = Cached::load(v + w * kLanes);
+        const Floats x = V::load(v + w * kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * kDecodeKeys + key]), x, sum[r][w]);
       }

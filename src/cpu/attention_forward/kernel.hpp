@@ -10,7 +10,9 @@
 #include "cpu/attention_forward/items.hpp"
 #include "cpu/attention_forward/segments.hpp"
 #include "cpu/attention_forward/store.hpp"
+#include "cpu/blocks/any_type.hpp"
 #include "cpu/blocks/online_softmax.hpp"
+#include "cpu/blocks/scales_of_q.hpp"
 #include "cpu/blocks/score_mask.hpp"
 #include "policy/dropout.hpp"
 #if FALCHION_AMX
@@ -43,6 +45,7 @@ class ForwardWorker {
     softmax_ = arena.take<OnlineSoftmax>(tiles(a));
     tile_ = arena.take<TileRows>(tiles(a));
     started_ = arena.take<std::uint8_t>(tiles(a));
+    if constexpr (kAny) scales_ = arena.take<float>(tiles(a) * kM);
   }
 
   void run(const WorkItem& item) {
@@ -81,6 +84,7 @@ class ForwardWorker {
   }
 
  private:
+  static constexpr bool kAny = std::is_same_v<Cached, Any>;  // k has 8 bits, and perhaps q
   float* output(int tile) const { return o_ + tile * o_size_; }  // O^T (d_v, kM)
 
   int start(const WorkItem& item) {
@@ -93,6 +97,7 @@ class ForwardWorker {
       softmax_[i].reset();
       segments_.reset(i);
       started_[i] = 0;
+      if constexpr (kAny) load_scales_of_q(a_, tile_[i], kM, scales_ + i * kM);
     }
     std::memset(o_, 0, static_cast<std::size_t>(count * o_size_) * sizeof(float));
     return count;
@@ -102,6 +107,7 @@ class ForwardWorker {
     const TileRows& t = tile_[chunk.tile];
     engine_.repair_scores(chunk, S);
     const KeySpan keys{chunk.block * a_.keys, chunk.begin, chunk.stop};
+    if (kAny && has_bytes_of_q(a_)) scale_scores(a_, t, keys, scales_ + chunk.tile * kM, S);
     if (!plain_) {
       apply_score(a_, t, keys, S);
       if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, kHiddenForward, S);
@@ -202,18 +208,22 @@ class ForwardWorker {
   }
   /// Adds the NaN and Inf of V, which the product took as 0, to the rows that see them and no others.
   __attribute__((noinline)) void add_spoiled_values(const Step& step, const std::uint8_t* bad) {
+    with_type<T, Cached>(a_.type_v, [&](auto type) { add_spoiled_values_of<decltype(type)>(step, bad); });
+  }
+  template <class Row>
+  FALCHION_INLINE void add_spoiled_values_of(const Step& step, const std::uint8_t* bad) {
     const TileRows& t = tile_[step.tile];
     const std::int64_t key0 = step.block * a_.keys;
     for (int key = step.first; key < step.end; ++key) {
       if (bad[key] == 0) continue;
-      const auto* v = t.template key_row<typename Cached::Bits>(a_.v, key0 + key);
-      const float scale = std::is_same_v<T, Cached> ? 1.F : t.key_scale(a_.v_scale, key0 + key);
+      const auto* v = t.template key_row<typename Row::Bits>(a_.v, key0 + key);
+      const float scale = kAny && a_.cache ? t.key_scale(a_.v_scale, key0 + key) : 1.F;
       for (int i = 0; i < t.count; ++i) {
         if (!sees<T>(a_, t, i, key0 + key)) continue;
         if (a_.dropout > 0 && !dropout_.keep(t.b, t.head(i), t.query(i), key0 + key)) continue;
         const float p = engine_.p_at(step, p_[step.parity], key, i);
         for (std::int64_t c = 0; c < a_.d_v; ++c) {
-          const float x = Cached::to_float(v[c]) * scale;
+          const float x = Row::to_float(v[c]) * scale;
           if (Engine::spoiled(x)) output(step.tile)[c * kM + i] += p * x;
         }
       }
@@ -250,11 +260,31 @@ class ForwardWorker {
   OnlineSoftmax* softmax_;
   TileRows* tile_;
   std::uint8_t* started_;  // whether a tile has summed anything yet
+  float* scales_ = nullptr;  // kAny: of q (tiles, kM)
   Step pending_{};         // the step whose P waits for its product with V
   bool has_pending_ = false;
   int groups_done_ = 0;  // how many value groups of pending_ are started
   int p_first_ = 0;      // first key of the current step whose P is not in O yet
 };
+
+/// What names a type of decode's worker.
+template <class W>
+struct Is {
+  using Worker = W;
+};
+/// f(Is<decode's worker for the types of K and V>). Where they differ there are no pages.
+template <class T, class Cached, class F>
+void with_decode_worker(const AttentionArgs& a, const F& f) {
+  with_type<T, Cached>(a.type_k, [&](auto type_k) {
+    using K = decltype(type_k);
+    if (a.pages.size > 0) return f(Is<DecodeWorker<T, K, K, true>>{});
+    if constexpr (std::is_same_v<K, i8> && !std::is_same_v<T, f32>) {
+      if (a.type_v == Number::e4m3) return f(Is<DecodeWorker<T, i8, e4m3, false>>{});
+      if (a.type_v != Number::i8) return f(Is<DecodeWorker<T, i8, T, false>>{});
+    }
+    f(Is<DecodeWorker<T, K, K, false>>{});
+  });
+}
 
 /// The kernel for K and V of the engine's type.
 template <class T, class Engine>
@@ -262,10 +292,8 @@ struct ForwardOf {
   static Memory memory(const AttentionArgs& a) {
     Memory m = a.decode ? Memory{} : Engine::packed_memory(a);
     Arena arena(nullptr);
-    if (a.decode && a.pages.size > 0) {
-      DecodeWorker<T, Cached, true>(a, arena);
-    } else if (a.decode) {
-      DecodeWorker<T, Cached, false>(a, arena);
+    if (a.decode) {
+      with_decode_worker<T, Cached>(a, [&](auto is) { typename decltype(is)::Worker(a, arena); });
     } else {
       ForwardWorker<T, Engine>(a, arena);
     }
@@ -276,7 +304,7 @@ struct ForwardOf {
   static void run(const AttentionArgs& a) {
     if (!a.append && a.rotation.dim == 0) return attend(a);
     AttentionArgs rotated = a;
-    rotated.q = append_rows<T, Cached>(a);
+    with_type<T, Cached>(a.type_k, [&](auto type) { rotated.q = append_rows<T, decltype(type)>(a); });
     attend(rotated);
   }
 
@@ -284,10 +312,8 @@ struct ForwardOf {
   using Cached = typename Engine::Cached;
   static void attend(const AttentionArgs& a) {
     if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
-    if (a.decode && a.pages.size > 0) {
-      run_items<DecodeWorker<T, Cached, true>, int>(a);
-    } else if (a.decode) {
-      run_items<DecodeWorker<T, Cached, false>, int>(a);
+    if (a.decode) {
+      with_decode_worker<T, Cached>(a, [&](auto is) { run_items<typename decltype(is)::Worker, int>(a); });
     } else {
       run_items<ForwardWorker<T, Engine>, typename Engine::Scope>(a);
     }
@@ -295,19 +321,18 @@ struct ForwardOf {
   }
 };
 
-/// 8-bit caches are converted to f32, block by block, on every level.
+/// K of 8 bits, in a cache or beside q of 8 bits, is converted to f32, block by block, on every level.
 template <class T, class Engine>
 struct Forward {
   static Memory memory(const AttentionArgs& a) {
-    if (a.type_k == Number::e4m3) return ForwardOf<T, SimdEngine<T, e4m3>>::memory(a);
-    if (a.type_k == Number::i8) return ForwardOf<T, SimdEngine<T, i8>>::memory(a);
-    return ForwardOf<T, Engine>::memory(a);
+    return has_bytes_of_k(a) ? ForwardOf<T, SimdEngine<T, Any>>::memory(a) : ForwardOf<T, Engine>::memory(a);
   }
   static void run(const AttentionArgs& a) {
-    if (a.type_k == Number::e4m3) return ForwardOf<T, SimdEngine<T, e4m3>>::run(a);
-    if (a.type_k == Number::i8) return ForwardOf<T, SimdEngine<T, i8>>::run(a);
-    ForwardOf<T, Engine>::run(a);
+    has_bytes_of_k(a) ? ForwardOf<T, SimdEngine<T, Any>>::run(a) : ForwardOf<T, Engine>::run(a);
   }
+
+ private:
+  static bool has_bytes_of_k(const AttentionArgs& a) { return a.type_k == Number::e4m3 || a.type_k == Number::i8; }
 };
 
 template <class T>

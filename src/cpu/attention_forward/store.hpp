@@ -8,6 +8,7 @@
 #include "cpu/blocks/elements.hpp"
 #include "cpu/blocks/online_softmax.hpp"
 #include "cpu/blocks/rows.hpp"
+#include "cpu/blocks/scales_of_q.hpp"
 #include "cpu/blocks/score_mask.hpp"
 #include "cpu/blocks/transpose.hpp"
 
@@ -71,7 +72,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   if (r.l == 0)  // o itself may be NaN, since a probability of 0 times an Inf of V is NaN
     clear_row<T>(out, a.d_v);
   else
-    store_row<T>(out, o, end.factor, a.d_v);
+    store_row<T>(out, o, end.factor * scale_of_o(a, t.sequence, t.hk), a.d_v);
   if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = end.lse;
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
@@ -115,7 +116,7 @@ void combine_row(const AttentionArgs& a, std::int64_t b, const Sequence& s, std:
   const std::int64_t row = s.q_begin + query;
   auto* o =
       static_cast<typename T::Bits*>(a.o.data) + s.q_batch * a.o.stride[0] + row * a.o.stride[1] + head * a.o.stride[2];
-  store_row<T>(o, sum, end.factor, a.d_v);
+  store_row<T>(o, sum, end.factor * scale_of_o(a, s, head / (a.h_q / a.h_k)), a.d_v);
   auto statistic = [&](const View& x, float value) {
     if (x.data == nullptr) return;
     static_cast<float*>(x.data)[s.q_batch * x.stride[0] + head * x.stride[1] + row * x.stride[2]] = value;

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "args/cpu_attention_args.hpp"
+#include "cpu/blocks/any_type.hpp"
 #include "cpu/blocks/arena.hpp"
 #include "cpu/blocks/elements.hpp"
 #include "cpu/blocks/multiply_tile.hpp"
@@ -15,12 +16,11 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// CachedT: the type of K and V, which is not that of Q in an 8-bit cache.
+/// CachedT: the type of K and V, or Any where K has 8 bits.
 template <class T, class CachedT = T>
 class SimdEngine {
  public:
   using Cached = CachedT;
-  using Bits = typename T::Bits;
   using Scope = int;  // nothing to set up in a thread
   static constexpr bool kOverlap = false, kPacked = false;
 
@@ -49,7 +49,10 @@ class SimdEngine {
     for (int half = 0; half < kM; half += 16) {
       std::memset(rows_, 0, static_cast<std::size_t>(16 * d_qk_) * sizeof(float));
       for (int i = 0; i < 16 && half + i < t.count; ++i)
-        convert<T>(t.row<const Bits>(a_.q, half + i), a_.d_qk, rows_ + i * d_qk_);
+        with_type<T, Cached>(a_.type_q, [&](auto type) {
+          convert<decltype(type)>(t.row<const typename decltype(type)::Bits>(a_.q, half + i), a_.d_qk,
+                                  rows_ + i * d_qk_);
+        });
       for (std::int64_t c = 0; c < d_qk_; c += 16) transpose_16x16(rows_ + c, d_qk_, out + c * kM + half, kM);
     }
   }
@@ -92,7 +95,7 @@ class SimdEngine {
   static constexpr bool kAsQ = std::is_same_v<T, Cached>;
 
   void scores() {
-    load_k(scores_);
+    with_type<T, Cached>(a_.type_k, [&](auto type) { load_k<decltype(type)>(scores_); });
     const float* q = q_ + scores_.tile * d_qk_ * kM;
     for (int key = scores_.begin; key < scores_.stop; key += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
@@ -103,13 +106,14 @@ class SimdEngine {
   void values() {
     // In f32 each step is summed separately, because a running sum drifts (cpu/attention_forward/segments.hpp).
     constexpr Into kInto = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
-    load_v(values_);
+    with_type<T, Cached>(a_.type_v, [&](auto type) { load_v<decltype(type)>(values_); });
     for (std::int64_t c = 0; c < d_v_; c += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
         multiply_tile<kInto>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
                              O_ + c * kM + u, kM);
     }
   }
+  template <class Row>
   void load_k(const Step& step) {
     if (step.block == k_block_) return;
     k_block_ = step.block;
@@ -117,10 +121,10 @@ class SimdEngine {
     const std::int64_t key0 = step.block * a_.keys;
     for (int key = 0; key < a_.keys; ++key) {
       float* out = k_ + key * d_qk_;
-      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Cached::Bits>(a_.k, key0 + key) : nullptr;
+      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Row::Bits>(a_.k, key0 + key) : nullptr;
       if (row != nullptr) {
-        convert<Cached>(row, a_.d_qk, out);
-        if constexpr (!kAsQ) scale_row(out, a_.d_qk, t.key_scale(a_.k_scale, key0 + key));
+        convert<Row>(row, a_.d_qk, out);
+        if (!kAsQ && a_.cache) scale_row(out, a_.d_qk, t.key_scale(a_.k_scale, key0 + key));
       } else {
         std::memset(out, 0, static_cast<std::size_t>(d_qk_) * sizeof(float));
       }
@@ -128,6 +132,7 @@ class SimdEngine {
   }
   /// NaN and Inf of V count as 0 here, and the worker's add_spoiled_values() adds them, because 0 * NaN must not reach
   /// a row for which the key is masked.
+  template <class Row>
   void load_v(const Step& step) {
     if (step.block == v_block_) return;
     v_block_ = step.block;
@@ -138,13 +143,13 @@ class SimdEngine {
       float* out = v_ + key * d_v_;
       std::memset(out + a_.d_v, 0, static_cast<std::size_t>(d_v_ - a_.d_v) * sizeof(float));
       spoiled_[key] = 0;
-      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Cached::Bits>(a_.v, key0 + key) : nullptr;
+      const auto* row = key0 + key < t.sequence.k_len ? t.key_row<typename Row::Bits>(a_.v, key0 + key) : nullptr;
       if (row == nullptr) {
         std::memset(out, 0, static_cast<std::size_t>(d_v_) * sizeof(float));
         continue;
       }
-      float nan = convert<Cached>(row, a_.d_v, out);
-      if constexpr (!kAsQ) nan += scale_row(out, a_.d_v, t.key_scale(a_.v_scale, key0 + key));
+      float nan = convert<Row>(row, a_.d_v, out);
+      if (!kAsQ && a_.cache) nan += scale_row(out, a_.d_v, t.key_scale(a_.v_scale, key0 + key));
       if (nan != 0) {
         spoiled_[key] = 1;
         any_spoiled_ = true;
