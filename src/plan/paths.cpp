@@ -85,7 +85,8 @@ bool fits_on_cpu(const Variant& v, const PlanData& plan) {
 /// Whether this build has a variant of a CPU level for the plan.
 bool is_built_for(const PlanData& plan, const char* level) {
   const auto all = variants();
-  return std::any_of(all.begin(), all.end(), [&](const Variant& v) { return fits_on_cpu(v, plan) && same(v.level, level); });
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Variant& v) { return fits_on_cpu(v, plan) && same(v.level, level); });
 }
 
 /// FALCHION_CPU is for a whole process, and not every operation and type has a kernel of each level. So the next lower

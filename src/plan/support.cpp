@@ -24,7 +24,7 @@ std::vector<DType> types_with(const Operation& operation, Backend backend, Featu
   for (const DType dtype : kTypes) {
     const auto has_it = [&](const Variant& v) {
       const bool its = backend == Backend::ref || v.backend == backend;
-      const Features lacked = is_gpu(backend)           ? wanted - v.features
+      const Features lacked = is_gpu(backend)                                    ? wanted - v.features
                               : backend == Backend::cpu && v.dtype == DType::f32 ? wanted & kNotOnCpuInF32
                                                                                  : Features();
       return its && v.is(operation.name) && v.dtype == dtype && lacked.empty();

@@ -113,7 +113,7 @@ void measure(const Attention& problem, const BenchOptions& options, const Target
   const Instance instance =
       ragged > 0 ? make_cache_instance(problem, ragged_lengths(problem.b, ragged, problem.s_k), 1, layout_of(options))
                  : make_instance(problem, 1, layout_of(options));
-  const Outputs outputs(instance, problem.dtype, layout_of(options));
+  const Outputs outputs(instance, dtype_of_o(problem), layout_of(options));
   Operands x = instance.operands();
   outputs.attach(&x);
   result->roof = is_decode(problem) || options.decode ? Roof::memory : Roof::arithmetic;

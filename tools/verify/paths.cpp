@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/fields.hpp"
 #include "kind.hpp"
@@ -24,6 +26,12 @@ bool is_not_built_yet(const Problem& p) {
   const bool has_heads = p.kind() == Kind::attention || p.kind() == Kind::linear;
   const std::int64_t d = p.kind() == Kind::attention ? std::max(a.d_qk, a.d_v) : std::max(linear.d_qk, linear.d_v);
   return (has_heads && d > kMostHeadDim) || storm_kind(p).is_not_built_yet(p);
+}
+
+/// Of q of 8 bits the CPU's kernels have the type of o.
+bool has_variant_for(const Path& path, const Problem& p) {
+  if (has_variant(path, p.op, p.dtype())) return true;
+  return p.op == Op::attention && path.backend == Backend::cpu && has_variant(path, p.op, dtype_on_cpu(p.attention));
 }
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
@@ -69,10 +77,15 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
 }
 
 std::vector<Path> storm_paths(const std::string& backend, const std::string& level, const Problem& p) {
-  const bool eight = p.op == Op::attention && is_8bit(p.attention.dtype);
-  const DType of_v = eight ? dtype_of_v(p.attention) : p.dtype();
-  std::vector<Path> out = storm_paths(backend, level, p.op, eight && !is_8bit(of_v) ? of_v : p.dtype());
-  if (eight) std::erase_if(out, [](const Path& path) { return path.backend == Backend::cpu; });
+  if (p.op != Op::attention || !is_8bit(p.attention.dtype)) return storm_paths(backend, level, p.op, p.dtype());
+  // A GPU's kernels have the type of v where that has 16 bits, else that of q; the CPU's have the type of q or of o.
+  const DType of_v = dtype_of_v(p.attention), on_gpu = is_8bit(of_v) ? p.dtype() : of_v;
+  std::vector<Path> out = storm_paths(backend, level, p.op, on_gpu);
+  std::erase_if(out, [](const Path& path) { return path.backend == Backend::cpu; });
+  std::set<std::string> levels;
+  for (const DType dtype : {p.dtype(), dtype_on_cpu(p.attention)})
+    for (const Path& path : storm_paths(backend, level, p.op, dtype))
+      if (path.backend == Backend::cpu && levels.insert(path.level).second) out.push_back(path);
   return out;
 }
 
@@ -90,7 +103,7 @@ std::string place_of(const Plan& plan) {
 }
 
 bool may_be_unsupported(const Problem& p) {
-  return is_gpu(p.backend) || is_not_built_yet(p) || !has_variant({p.backend, p.level}, p.op, p.dtype());
+  return is_gpu(p.backend) || is_not_built_yet(p) || !has_variant_for({p.backend, p.level}, p);
 }
 
 bool may_refuse_layouts(const Problem& p, const Plan& plan) {

@@ -16,6 +16,7 @@
 #include "cpu/blocks/engine_simd.hpp"
 #include "cpu/blocks/scales_of_q.hpp"
 #include "cpu/blocks/score_mask.hpp"
+#include "cpu/blocks/sum_lanes.hpp"
 #include "policy/dropout.hpp"
 #include "policy/score.hpp"
 
@@ -25,33 +26,6 @@ inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of t
 inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
 inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, with one addition for each key under a mask
 inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
-
-#if HWY_TARGET != HWY_SCALAR
-/// Adds up the blocks of 4 lanes of x and writes the sum to out[0..3].
-template <class D>
-FALCHION_INLINE void sum_blocks(D d, hn::Vec<D> x, float* out) {
-  if constexpr (hn::MaxLanes(D()) > 4) {
-    const hn::Half<D> half;
-    sum_blocks(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)), out);
-  } else {
-    hn::StoreU(x, d, out);
-  }
-}
-#endif
-
-/// out[r] is the sum of the lanes of x[r].
-FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int r = 0; r < 4; ++r) out[r] = hn::GetLane(x[r]);
-#else
-  const hn::Repartition<double, FloatTag> pairs;
-  const Floats ab = hn::Add(hn::InterleaveLower(kFloats, x[0], x[1]), hn::InterleaveUpper(kFloats, x[0], x[1]));
-  const Floats cd = hn::Add(hn::InterleaveLower(kFloats, x[2], x[3]), hn::InterleaveUpper(kFloats, x[2], x[3]));
-  const auto low = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  const auto high = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  sum_blocks(kFloats, hn::Add(hn::BitCast(kFloats, low), hn::BitCast(kFloats, high)), out);
-#endif
-}
 
 /// T: the type of O. K, V: those of K and V. Where K has 8 bits, Q has them too or is of type T. kPages: K and V lie in
 /// the pages of a cache.

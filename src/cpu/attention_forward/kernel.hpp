@@ -84,7 +84,7 @@ class ForwardWorker {
   }
 
  private:
-  static constexpr bool kAny = std::is_same_v<Cached, Any>;  // k has 8 bits, and perhaps q
+  static constexpr bool kAny = std::is_same_v<Cached, Any>;      // k has 8 bits, and perhaps q
   float* output(int tile) const { return o_ + tile * o_size_; }  // O^T (d_v, kM)
 
   int start(const WorkItem& item) {
@@ -259,9 +259,9 @@ class ForwardWorker {
   float *s_[2], *p_[2], *o_, *rows_;
   OnlineSoftmax* softmax_;
   TileRows* tile_;
-  std::uint8_t* started_;  // whether a tile has summed anything yet
+  std::uint8_t* started_;    // whether a tile has summed anything yet
   float* scales_ = nullptr;  // kAny: of q (tiles, kM)
-  Step pending_{};         // the step whose P waits for its product with V
+  Step pending_{};           // the step whose P waits for its product with V
   bool has_pending_ = false;
   int groups_done_ = 0;  // how many value groups of pending_ are started
   int p_first_ = 0;      // first key of the current step whose P is not in O yet

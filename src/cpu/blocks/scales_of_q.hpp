@@ -1,5 +1,5 @@
-// src/cpu/blocks/scales_of_q.hpp: the scales that go with q of 8 bits. Those of q and k multiply S; that of v, which all
-// keys share, multiplies O. An 8-bit cache has other rules (cpu/attention_forward/key_scales.hpp).
+// src/cpu/blocks/scales_of_q.hpp: the scales that go with q of 8 bits. Those of q and k multiply S; that of v, which
+// all keys share, multiplies O. An 8-bit cache has other rules (cpu/attention_forward/key_scales.hpp).
 #pragma once
 
 #include "args/cpu_attention_args.hpp"
@@ -27,8 +27,8 @@ FALCHION_INLINE void each_scale_of_k(const AttentionCall& a, const TileRows& t, 
                                      const F& f) {
   const Sequence& s = t.sequence;
   if (a.k_scale.data == nullptr) return f(begin, end, 1.F);
-  const auto* scales = static_cast<const float*>(a.k_scale.data) + s.keys.batch * a.k_scale.stride[0] +
-                       t.hk * a.k_scale.stride[2];
+  const auto* scales =
+      static_cast<const float*>(a.k_scale.data) + s.keys.batch * a.k_scale.stride[0] + t.hk * a.k_scale.stride[2];
   if (a.k_scale_rows <= 1) return f(begin, end, valid_scale(*scales));
   const std::int64_t first = has_packed_keys(a) ? s.keys.begin / a.k_scale_rows + t.b : 0;
   while (begin < end) {
