@@ -19,6 +19,9 @@
   #include "cpu/blocks/engine_amx.hpp"
 #endif
 #include "cpu/blocks/engine_simd.hpp"
+#if defined(FALCHION_LEVEL_VNNI)
+  #include "cpu/blocks/engine_vnni.hpp"
+#endif
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -267,27 +270,33 @@ class ForwardWorker {
   int p_first_ = 0;      // first key of the current step whose P is not in O yet
 };
 
+/// Whether a kernel for K of this type takes it only beside q of the same type, so not as a cache.
+template <class Cached>
+inline constexpr bool kOnlyBesideQ = std::is_same_v<Cached, i8>;
+
 /// What names a type of decode's worker.
 template <class W>
 struct Is {
   using Worker = W;
 };
-/// f(Is<decode's worker for the types of K and V>). Where they differ there are no pages.
+/// f(Is<decode's worker for the types of K and V>). Where they differ q is of i8, and there is no cache.
 template <class T, class Cached, class F>
 void with_decode_worker(const AttentionArgs& a, const F& f) {
   with_type<T, Cached>(a.type_k, [&](auto type_k) {
     using K = decltype(type_k);
-    if (a.pages.size > 0) return f(Is<DecodeWorker<T, K, K, true>>{});
     if constexpr (std::is_same_v<K, i8> && !std::is_same_v<T, f32>) {
       if (a.type_v == Number::e4m3) return f(Is<DecodeWorker<T, i8, e4m3, false>>{});
       if (a.type_v != Number::i8) return f(Is<DecodeWorker<T, i8, T, false>>{});
     }
-    f(Is<DecodeWorker<T, K, K, false>>{});
+    if constexpr (!kOnlyBesideQ<Cached>) {
+      if (a.pages.size > 0) return f(Is<DecodeWorker<T, K, K, true>>{});
+      f(Is<DecodeWorker<T, K, K, false>>{});
+    }
   });
 }
 
-/// The kernel for K and V of the engine's type.
-template <class T, class Engine>
+/// The kernel for K and V of the engine's type. Cached: of K, which the engine may leave open.
+template <class T, class Engine, class Cached = typename Engine::Cached>
 struct ForwardOf {
   static Memory memory(const AttentionArgs& a) {
     Memory m = a.decode ? Memory{} : Engine::packed_memory(a);
@@ -302,14 +311,17 @@ struct ForwardOf {
     return m;
   }
   static void run(const AttentionArgs& a) {
-    if (!a.append && a.rotation.dim == 0) return attend(a);
-    AttentionArgs rotated = a;
-    with_type<T, Cached>(a.type_k, [&](auto type) { rotated.q = append_rows<T, decltype(type)>(a); });
-    attend(rotated);
+    if constexpr (!kOnlyBesideQ<Cached>) {
+      if (a.append || a.rotation.dim > 0) {
+        AttentionArgs rotated = a;
+        with_type<T, Cached>(a.type_k, [&](auto type) { rotated.q = append_rows<T, decltype(type)>(a); });
+        return attend(rotated);
+      }
+    }
+    attend(a);
   }
 
  private:
-  using Cached = typename Engine::Cached;
   static void attend(const AttentionArgs& a) {
     if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
     if (a.decode) {
@@ -335,9 +347,26 @@ struct Forward {
   static bool has_bytes_of_k(const AttentionArgs& a) { return a.type_k == Number::e4m3 || a.type_k == Number::i8; }
 };
 
+#if defined(FALCHION_LEVEL_VNNI)
+/// Q and K of i8, of any V and O.
+struct ForwardOfI8 {
+  static Memory memory(const AttentionArgs& a) {
+    return a.type_o == Number::f16 ? Of<f16>::memory(a) : Of<bf16>::memory(a);
+  }
+  static void run(const AttentionArgs& a) { a.type_o == Number::f16 ? Of<f16>::run(a) : Of<bf16>::run(a); }
+
+ private:
+  template <class T>
+  using Of = ForwardOf<T, VnniEngine<T>, i8>;
+};
+#endif
+
 template <class T>
 constexpr AttentionKernel attention_forward_kernel() {
-#if FALCHION_AMX
+#if defined(FALCHION_LEVEL_VNNI)
+  using Kernel = ForwardOfI8;
+  constexpr int keys = 128;
+#elif FALCHION_AMX
   using Kernel = Forward<T, AmxEngine<T>>;
   // Each step loads and stores O once, so a long step spreads that cost over more keys, as long as its P (64 bytes for
   // each key and part) mostly fits in L1.

@@ -91,6 +91,30 @@ class SimdEngine {
   /// A flag for each key of the block whose values were added last, or null if all its V is finite.
   const std::uint8_t* spoiled_values(const Step&) const { return any_spoiled_ ? spoiled_ : nullptr; }
 
+ protected:
+  void values() {
+    // In f32 each step is summed separately, because a running sum drifts (cpu/attention_forward/segments.hpp).
+    constexpr Into kInto = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
+    with_type<T, Cached>(a_.type_v, [&](auto type) { load_v<decltype(type)>(values_); });
+    for (std::int64_t c = 0; c < d_v_; c += kR) {
+      for (int u = 0; u < kM; u += kU * kLanes)
+        multiply_tile<kInto>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
+                             O_ + c * kM + u, kM);
+    }
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t d_qk_, d_v_;  // padded
+  float *q_, *rows_, *k_, *v_;
+  std::uint8_t* spoiled_;
+  bool any_spoiled_ = false, has_scores_ = false, has_values_ = false;
+  const TileRows* tiles_ = nullptr;
+  std::int64_t k_block_ = -1, v_block_ = -1;
+  Chunk scores_{};
+  Step values_{};
+  float *S_ = nullptr, *O_ = nullptr;
+  const float* P_ = nullptr;
+
  private:
   static constexpr bool kAsQ = std::is_same_v<T, Cached>;
 
@@ -101,16 +125,6 @@ class SimdEngine {
       for (int u = 0; u < kM; u += kU * kLanes)
         multiply_tile<Into::nothing>(k_ + key * d_qk_, d_qk_, 1, q + u, kM, a_.d_qk,
                                      S_ + (key - scores_.first) * kM + u, kM);
-    }
-  }
-  void values() {
-    // In f32 each step is summed separately, because a running sum drifts (cpu/attention_forward/segments.hpp).
-    constexpr Into kInto = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
-    with_type<T, Cached>(a_.type_v, [&](auto type) { load_v<decltype(type)>(values_); });
-    for (std::int64_t c = 0; c < d_v_; c += kR) {
-      for (int u = 0; u < kM; u += kU * kLanes)
-        multiply_tile<kInto>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
-                             O_ + c * kM + u, kM);
     }
   }
   template <class Row>
@@ -157,18 +171,6 @@ class SimdEngine {
       }
     }
   }
-
-  const AttentionArgs& a_;
-  std::int64_t d_qk_, d_v_;  // padded
-  float *q_, *rows_, *k_, *v_;
-  std::uint8_t* spoiled_;
-  bool any_spoiled_ = false, has_scores_ = false, has_values_ = false;
-  const TileRows* tiles_ = nullptr;
-  std::int64_t k_block_ = -1, v_block_ = -1;
-  Chunk scores_{};
-  Step values_{};
-  float *S_ = nullptr, *O_ = nullptr;
-  const float* P_ = nullptr;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL
