@@ -20,7 +20,7 @@ LIMITS = {
     "a tile of attention, forward": (["src/tiles/attention_forward/tiles.def"], 105, 0),
     "a tile of attention, backward": (["src/tiles/attention_backward/tiles.def"], 27, 0),
     "a tile of linear attention": (["src/tiles/linear_attention/tiles.def"], 48, 0),
-    "a field of AttentionCall": (["src/args/attention_call.hpp"], 136, 36),
+    "a field of AttentionCall": (["src/args/attention_call.hpp"], 136, 37),
     "a field of GemmCall": (["src/args/gemm_call.hpp"], 22, 27),
     "a field of LinearAttentionCall": (["src/args/linear_attention_call.hpp"], 48, 36),
     "a field of NormCall": (["src/args/norm_call.hpp"], 3, 12),

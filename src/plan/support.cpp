@@ -24,6 +24,8 @@ std::vector<DType> types_with(const Operation& operation, Backend backend, Featu
   for (const DType dtype : kTypes) {
     const auto has_it = [&](const Variant& v) {
       const bool its = backend == Backend::ref || v.backend == backend;
+      if (!is_gpu(backend) && is_8bit(v.dtype) && features_of_operation(operation.name).has(Feature::bytes_of_q))
+        return false;  // it has that feature alone, which has a row
       const Features lacked = is_gpu(backend)                                    ? wanted - v.features
                               : backend == Backend::cpu && v.dtype == DType::f32 ? wanted & kNotOnCpuInF32
                                                                                  : Features();

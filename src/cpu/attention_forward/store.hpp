@@ -54,6 +54,18 @@ FALCHION_INLINE RowResult partial_result(const AttentionArgs& a, const float* re
   return {record[a.d_v], record[a.d_v + 1], record[a.d_v + 2]};
 }
 
+/// Stores a row of O. AMX's conversion to bf16 flushes denormals, which the tolerance beside V of e4m3 does not grant.
+template <class T>
+FALCHION_INLINE void store_output(const AttentionArgs& a, typename T::Bits* out, const float* in, float factor) {
+#if FALCHION_AMX
+  if (std::is_same_v<T, bf16> && has_bytes_of_q(a)) {
+    for (std::int64_t c = 0; c < a.d_v; ++c) out[c] = T::from_float(in[c] * factor);
+    return;
+  }
+#endif
+  store_row<T>(out, in, factor, a.d_v);
+}
+
 /// Writes one finished row to the outputs, or to its partial record when the keys are split.
 template <class T>
 FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int lane, int part, const RowResult& r,
@@ -72,7 +84,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   if (r.l == 0)  // o itself may be NaN, since a probability of 0 times an Inf of V is NaN
     clear_row<T>(out, a.d_v);
   else
-    store_row<T>(out, o, end.factor * scale_of_o(a, t.sequence, t.hk), a.d_v);
+    store_output<T>(a, out, o, end.factor * scale_of_o(a, t.sequence, t.hk));
   if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = end.lse;
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
@@ -116,7 +128,7 @@ void combine_row(const AttentionArgs& a, std::int64_t b, const Sequence& s, std:
   const std::int64_t row = s.q_begin + query;
   auto* o =
       static_cast<typename T::Bits*>(a.o.data) + s.q_batch * a.o.stride[0] + row * a.o.stride[1] + head * a.o.stride[2];
-  store_row<T>(o, sum, end.factor * scale_of_o(a, s, head / (a.h_q / a.h_k)), a.d_v);
+  store_output<T>(a, o, sum, end.factor * scale_of_o(a, s, head / (a.h_q / a.h_k)));
   auto statistic = [&](const View& x, float value) {
     if (x.data == nullptr) return;
     static_cast<float*>(x.data)[s.q_batch * x.stride[0] + head * x.stride[1] + row * x.stride[2]] = value;

@@ -1,6 +1,6 @@
-// src/cpu/blocks/engine_vnni.hpp: the products of attention where q and k are of i8. S = Q K^T is made of vpdpbusd, which
-// adds four products of an unsigned and a signed byte to each i32: a quarter of the instructions of f32, and exact. V of
-// any type is multiplied as SimdEngine does it.
+// src/cpu/blocks/engine_vnni.hpp: the products of attention where q and k are of i8. S = Q K^T is made of vpdpbusd,
+// which adds four products of an unsigned and a signed byte to each i32: a quarter of the instructions of f32, and
+// exact. V of any type is multiplied as SimdEngine does it.
 #pragma once
 
 #include "cpu/blocks/engine_simd.hpp"
