@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/size.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
 
