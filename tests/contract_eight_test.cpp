@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "support/contract.hpp"
 #include "support/eight.hpp"
@@ -11,11 +12,22 @@
 namespace falchion::testing {
 namespace {
 
-/// f(path, types) for each path and all types.
+/// Those of 16-bit types, and of the CPU's levels that of scores of i8.
+std::vector<Path> eight_paths() {
+  std::vector<Path> out = usable_paths();
+#if !defined(FALCHION_TEST_CUDA)
+  const Path vnni{Backend::cpu, "vnni"};
+  if (vnni.has(DType::i8) && vnni.why_not().empty()) out.push_back(vnni);
+#endif
+  return out;
+}
+
+/// f(path, types) for each path and all types of which the CPU has a kernel: it has the type of q or of o.
 template <class F>
 void on_eight_paths(const F& f) {
-  for (const Path& path : usable_paths()) {
+  for (const Path& path : eight_paths()) {
     for (const EightTypes& types : kEightTypes) {
+      if (path.backend == Backend::cpu && !path.has(types.q) && !path.has(types.o)) continue;
       SCOPED_TRACE(text(path.name(), " ", name(types)));
       f(path, types);
     }
