@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/fields.hpp"
+#include "base/size.hpp"
 #include "kind.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -41,6 +42,7 @@ void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
 }  // namespace
 
 bool is_listed(Op op, DType dtype) {
+  if (op == Op::attention && is_8bit(dtype)) return false;
   const auto all = listed_variants();
   return std::any_of(all.begin(), all.end(),
                      [&](const Variant& v) { return v.is(entry_of(op).operation) && v.dtype == dtype; });

@@ -10,7 +10,8 @@
 
 namespace falchion::tools::storm {
 
-/// Whether variants.def has such a variant, built or not.
+/// Whether variants.def has such a variant, built or not. Of attention: for this type of q, k and v. A q of 8 bits has
+/// types of k and v beside it, so --eight draws it instead.
 bool is_listed(Op op, DType dtype);
 /// Whether this build has any kernel of the path for the operation and type. `best` and ref always have one.
 bool has_variant(const Path& path, Op op, DType dtype);
