@@ -7,7 +7,7 @@
 set -euo pipefail
 [[ $# -gt 0 ]] || { echo "no variant objects"; exit 77; }
 bad=0
-own='^DW\.ref\.|^_Z(TV|TI|TS|GV|Z)*(L)?N[VK]*(8falchion3cpu[0-9]+(amx|vnni|avx512|avx2|neon|generic|amx_emulated)|3hwy[0-9]+N_[A-Z0-9_]+)'
+own='^DW\.ref\.|^_Z(TV|TI|TS|GV|Z)*(L)?N[VK]*(8falchion3cpu[0-9]+(amx|vnni|avx512_bf16|avx512|avx2|neon|generic|amx_emulated)|3hwy[0-9]+N_[A-Z0-9_]+)'
 for object in "$@"; do
   weak=$(nm --defined-only "$object" | awk '$2 ~ /^[WwVvu]$/ {print $3}' | grep -vE "$own" || true)
   init=$(nm --defined-only "$object" | awk '$3 ~ /^_GLOBAL__sub_I_/ {print $3}')

@@ -339,7 +339,7 @@ TEST(ForcedLevel, ByTheEnvironment) {
 
 /// FALCHION_CPU is set once for all operations. Where one has no kernel of that level, the next below is taken.
 TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
-  const std::vector<std::string> order = {"amx_emulated", "amx", "vnni", "avx512", "avx2", "neon", "generic"};
+  const std::vector<std::string> order = {"amx_emulated", "amx", "avx512_bf16", "vnni", "avx512", "avx2", "neon", "generic"};
   const auto rank = [&](const std::string& name) {
     return std::find(order.begin(), order.end(), name) - order.begin();
   };

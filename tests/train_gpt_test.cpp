@@ -26,7 +26,7 @@ falchion::Target level(const char* name) {
 /// The levels that have attention of this type here, forward and backward.
 std::vector<const char*> levels(falchion::DType dtype) {
   std::vector<const char*> here;
-  for (const char* name : {"generic", "neon", "avx2", "avx512", "amx_emulated", "amx"}) {
+  for (const char* name : {"generic", "neon", "avx2", "avx512", "avx512_bf16", "amx_emulated", "amx"}) {
     try {
       CausalAttention(1, 8, 1, 8, dtype, level(name));
       here.push_back(name);

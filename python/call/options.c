@@ -67,8 +67,8 @@ int read_target_name(call* call, PyObject* target, PyObject** level) {
 #include "../../src/plan/gpus.def"
   };
   enum { GPUS = sizeof gpus / sizeof gpus[0] };
-  static const char* const others[] = {"ref",  "cpu", "generic",      "avx2", "avx512",
-                                       "vnni", "amx", "amx_emulated", "neon"};
+  static const char* const others[] = {"ref",  "cpu",         "generic", "avx2",         "avx512",
+                                       "vnni", "avx512_bf16", "amx",     "amx_emulated", "neon"};
   enum { OTHERS = sizeof others / sizeof others[0] };
   const char* words[OTHERS + GPUS + 1] = {NULL};
   int word = 0;

@@ -7,7 +7,7 @@
 namespace falchion::cpu {
 
 struct Level {
-  const char* name;  // "amx", "vnni", "avx512", "avx2", "neon", "generic", "amx_emulated"
+  const char* name;  // "amx", "avx512_bf16", "vnni", "avx512", "avx2", "neon", "generic", "amx_emulated"
   bool usable;
   std::string why_not;  // empty when usable
 };

@@ -33,6 +33,7 @@ enum class VariantKind : std::uint8_t {
   amx_emulated,
   avx2,
   avx512,
+  avx512_bf16,
   generic,
   neon,
   vnni,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -67,6 +68,23 @@ __attribute__((target("avx512f"))) void fma_avx512(std::int64_t n) {
   #define SPLAT _mm512_set1_ps
   #define FMA _mm512_fmadd_ps
   #define FIRST _mm512_cvtss_f32
+  FALCHION_FMA_BODY(n)
+  #undef LOAD
+  #undef SPLAT
+  #undef FMA
+  #undef FIRST
+}
+// x + a . b, where a and b are pairs of equal numbers below 1.5: x grows, and is a normal number for ever.
+__attribute__((target("avx512f"))) __m512 bf16_pairs(float x) {
+  return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 16) * 0x10001));
+}
+__attribute__((target("avx512f,avx512bf16"))) void dot_avx512_bf16(std::int64_t n) {
+  using V = __m512;
+  constexpr int kLanes = 16;
+  #define LOAD _mm512_loadu_ps
+  #define SPLAT bf16_pairs
+  #define FMA(x, y, z) _mm512_dpbf16_ps(x, (__m512bh)(y), (__m512bh)(z))
+  #define FIRST(x) (_mm512_cvtss_f32(x) > 0)
   FALCHION_FMA_BODY(n)
   #undef LOAD
   #undef SPLAT
@@ -176,6 +194,7 @@ Unit find_unit(const std::string& name) {
 #if defined(__x86_64__)
   static const bool amx = amx_here();
   if (name == "amx" && amx) return {amx_bf16, 4.0 * 2 * 16 * 16 * 32};
+  if (name == "avx512_bf16" && __builtin_cpu_supports("avx512bf16")) return {dot_avx512_bf16, 4.0 * kChains * 16};
   if (name == "avx512" && __builtin_cpu_supports("avx512f")) return {fma_avx512, 2.0 * kChains * 16};
   if (name == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return {fma_avx2, 2.0 * kChains * 8};

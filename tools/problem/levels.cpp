@@ -103,11 +103,12 @@ std::string limiting_unit(const Plan& plan) {
   if (!data.is<LinearPlan>()) return level;
   const LinearAttention& problem = data.linear().problem;
   const bool exact = problem.dtype == DType::f32 || (data.pass == Pass::backward && problem.decay != Decay::none);
-  return level == "amx" && exact ? "avx512" : level;
+  return (level == "amx" || level == "avx512_bf16") && exact ? "avx512" : level;
 }
 
 std::string unit_title(const std::string& unit) {
   if (unit == "amx") return "AMX bf16";
+  if (unit == "avx512_bf16") return "AVX-512 bf16";
   if (unit == "avx512") return "AVX-512 f32";
   if (unit == "avx2") return "AVX2 f32";
   if (unit == "neon") return "NEON f32";

@@ -40,7 +40,9 @@ Device measure_cpu(int threads, int element_bytes) {
   std::string vectors = "generic";
   for (const char* unit : {"avx512", "avx2", "neon"})
     if (vectors == "generic" && unit_here(unit)) vectors = unit;
-  const std::string unit = element_bytes == 2 && unit_here("amx") ? "amx" : vectors;
+  std::string unit = vectors;
+  for (const char* products : {"avx512_bf16", "amx"})
+    if (element_bytes == 2 && unit_here(products)) unit = products;
   peaks.need(unit);
   peaks.dram();
   peaks.measure_again();

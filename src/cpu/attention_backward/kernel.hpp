@@ -9,7 +9,7 @@
 #include "cpu/attention_backward/items.hpp"
 #include "cpu/attention_backward/scores.hpp"
 #include "cpu/attention_backward/store.hpp"
-#if FALCHION_AMX
+#if FALCHION_TILES
   #include "cpu/blocks/gradients_amx.hpp"
 #endif
 #include "cpu/blocks/gradients_simd.hpp"
@@ -209,7 +209,7 @@ struct Backward {
 
 template <class T>
 constexpr AttentionBackwardKernel attention_backward_kernel() {
-#if FALCHION_AMX
+#if FALCHION_TILES
   using Kernel = Backward<T, AmxGradients<T>>;
   constexpr int keys = kParts<T> == 1 ? 512 : 256;  // three parts of K and V take three times the space in L2
 #else

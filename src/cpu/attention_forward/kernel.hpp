@@ -15,7 +15,7 @@
 #include "cpu/blocks/scales_of_q.hpp"
 #include "cpu/blocks/score_mask.hpp"
 #include "policy/dropout.hpp"
-#if FALCHION_AMX
+#if FALCHION_TILES
   #include "cpu/blocks/engine_amx.hpp"
 #endif
 #include "cpu/blocks/engine_simd.hpp"
@@ -366,7 +366,7 @@ constexpr AttentionKernel attention_forward_kernel() {
 #if defined(FALCHION_LEVEL_VNNI)
   using Kernel = ForwardOfI8;
   constexpr int keys = 128;
-#elif FALCHION_AMX
+#elif FALCHION_TILES
   using Kernel = Forward<T, AmxEngine<T>>;
   // Each step loads and stores O once, so a long step spreads that cost over more keys, as long as its P (64 bytes for
   // each key and part) mostly fits in L1.

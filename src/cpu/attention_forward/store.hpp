@@ -57,7 +57,7 @@ FALCHION_INLINE RowResult partial_result(const AttentionArgs& a, const float* re
 /// Stores a row of O. AMX's conversion to bf16 flushes denormals, which the tolerance beside V of e4m3 does not grant.
 template <class T>
 FALCHION_INLINE void store_output(const AttentionArgs& a, typename T::Bits* out, const float* in, float factor) {
-#if FALCHION_AMX
+#if FALCHION_TILES
   if (std::is_same_v<T, bf16> && has_bytes_of_q(a)) {
     for (std::int64_t c = 0; c < a.d_v; ++c) out[c] = T::from_float(in[c] * factor);
     return;

@@ -10,7 +10,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kTileRows = 16, kTileBytes = 1024;
 
-#ifndef FALCHION_LEVEL_AMX_EMULATED
+#if defined(FALCHION_LEVEL_AMX)
 
 /// During its lifetime, the thread's tile registers are configured as 8 x (16 rows x 64 bytes).
 struct TileScope {

@@ -60,7 +60,7 @@ FALCHION_INLINE float scale_row(float* row, std::int64_t n, float scale) {
 template <class T>
 FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
   std::int64_t c = 0;
-#if FALCHION_AMX
+#if FALCHION_TILES
   if constexpr (std::is_same_v<T, bf16>) {
     for (; c + 2 * kLanes <= n; c += 2 * kLanes)
       T::store(hn::Mul(load(in + c), splat(factor)), hn::Mul(load(in + c + kLanes), splat(factor)), out + c);
@@ -78,13 +78,13 @@ FALCHION_INLINE void clear_row(typename T::Bits* out, std::int64_t n) {
 
 /// Whether kernels store rows of T past the caches.
 template <class T>
-inline constexpr bool kStreams = FALCHION_AMX != 0 && std::is_same_v<T, bf16>;
+inline constexpr bool kStreams = FALCHION_TILES != 0 && std::is_same_v<T, bf16>;
 
 /// store_row() past the caches, so that no line is read before it is written. Only whole lines are written: `out` is
 /// aligned to 64 bytes and n is a multiple of 32. Other threads see the lines after streams_end().
 template <class T>
 FALCHION_INLINE void stream_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
-#if FALCHION_AMX
+#if FALCHION_TILES
   if constexpr (kStreams<T>) {
     for (std::int64_t c = 0; c < n; c += 2 * kLanes) {
       const Floats x0 = hn::Mul(load(in + c), splat(factor)), x1 = hn::Mul(load(in + c + kLanes), splat(factor));
@@ -96,7 +96,7 @@ FALCHION_INLINE void stream_row(typename T::Bits* out, const float* in, float fa
   store_row<T>(out, in, factor, n);
 }
 FALCHION_INLINE void streams_end() {
-#if FALCHION_AMX
+#if FALCHION_TILES
   _mm_sfence();
 #endif
 }

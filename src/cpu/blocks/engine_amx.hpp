@@ -9,6 +9,7 @@
 #include "cpu/blocks/arena.hpp"
 #include "cpu/blocks/engine_amx_blocks.hpp"
 #include "cpu/blocks/step.hpp"
+#include "cpu/blocks/tile_block.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -20,7 +21,7 @@ class AmxEngine : public AmxBlocks<T> {
   using typename Blocks::Bits;
   using Cached = T;  // of K and V
   using Scope = TileScope;
-  static constexpr bool kOverlap = true, kPacked = true;
+  static constexpr bool kOverlap = kTileSteps, kPacked = true;
   static constexpr int kProductsT = kProducts<T>;
   using Blocks::kPartsT, Blocks::output_rows, Blocks::k_slices, Blocks::k_bytes, Blocks::v_bytes;
 
@@ -131,6 +132,11 @@ class AmxEngine : public AmxBlocks<T> {
                  last ? 0 : (k_share > v_share ? k_share : v_share) / 128};
   }
   void finish() {
+    if constexpr (!kOverlap) {
+      while (values_.groups > 0) run_group<true>(values_);
+      while (scores_.groups > 0) run_group<false>(scores_);
+      return;
+    }
     while (values_.groups > 0) advance<true>(values_);
     while (scores_.groups > 0) advance<false>(scores_);
     add_sum();
@@ -190,8 +196,23 @@ class AmxEngine : public AmxBlocks<T> {
   // would round at the magnitude of O.
   static constexpr bool kSumInTiles = kPartsT == 1;
 
+  /// A whole group, where products do not overlap with softmax.
+  template <bool kValues>
+  FALCHION_INLINE void run_group(TileStream& s) {
+    static_assert(kOverlap || kPartsT == 1);
+    TileBlock sums(s.c, kM, kValues);
+    sums.add({s.a_group, s.b_group, s.a_row, s.row, s.slices, s.a_line, s.a_slice}, prefetch_);
+    sums.store();
+    next_group(s);
+  }
+  FALCHION_INLINE void next_group(TileStream& s) {
+    s.a_group += 2 * s.a_row;
+    s.c += 32 * kM;
+    --s.groups;
+  }
   template <bool kValues>
   FALCHION_INLINE void open_group(TileStream& s) {
+    if constexpr (!kOverlap) return;
     if constexpr (kValues && kSumInTiles) {
       tile_load_2x2(s.c, kM);
     } else {
@@ -208,9 +229,7 @@ class AmxEngine : public AmxBlocks<T> {
       sum_of_ = s.c;
     }
     tile_store_2x2(c, kM);
-    s.a_group += 2 * s.a_row;
-    s.c += 32 * kM;
-    --s.groups;
+    next_group(s);
   }
   /// Adds the last group's sum to O, one group later, when its stores from the tiles are done.
   FALCHION_INLINE void add_sum() {

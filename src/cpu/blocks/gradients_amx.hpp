@@ -8,6 +8,7 @@
 
 #include "cpu/blocks/amx_pack.hpp"
 #include "cpu/blocks/gradient_operands.hpp"
+#include "cpu/blocks/tile_block.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -208,16 +209,16 @@ class AmxGradients : public GradientOperands<T, 4> {
     return kProduct<T>[i];
   }
 
-  /// C (32, 32) = or += the sum over the products of parts, each added to the tiles by sum(parts). As in AmxProducts,
+  /// C (32, 32) = or += the sum over the products of parts, each added by add(parts, sums). As in AmxProducts,
   /// types of one part sum in the tiles, and the others sum from 0, small products first.
-  template <bool kAccumulate, class Sum>
-  FALCHION_INLINE void block(const Sum& sum, float* c, std::int64_t ld) {
-    constexpr bool kFromC = kAccumulate && kPartsT == 1;
-    kFromC ? tile_load_2x2(c, ld) : tile_zero_2x2();
+  template <bool kAccumulate, class Add>
+  FALCHION_INLINE void block(const Add& add, float* c, std::int64_t ld) {
+    constexpr bool kFromC = kAccumulate && kPartsT == 1, kToC = !kAccumulate || kFromC;
     constexpr int kSums = kAccumulate ? kProducts<T> : kScoreProducts;
-    for (int i = 0; i < kSums; ++i) sum(kAccumulate ? kProduct<T>[i] : score_product(i));
-    if (!kAccumulate || kFromC) return tile_store_2x2(c, ld);
-    tile_store_2x2(sum_, kBlock);
+    TileBlock sums(kToC ? c : sum_, kToC ? ld : kBlock, kFromC);
+    for (int i = 0; i < kSums; ++i) add(kAccumulate ? kProduct<T>[i] : score_product(i), &sums);
+    sums.store();
+    if (kToC) return;
     for (int i = 0; i < kBlock; ++i) {
       for (int v = 0; v < kBlock; v += kLanes)
         store(hn::Add(load(c + i * ld + v), load(sum_ + i * kBlock + v)), c + i * ld + v);
@@ -226,13 +227,12 @@ class AmxGradients : public GradientOperands<T, 4> {
   void score_blocks(std::byte* rows, std::byte* turned, std::int64_t depth, int first, int n, float* S) {
     const Packed of_rows{rows, ceil_div(depth, kDepth)}, of_turned{turned, of_rows.slices};
     for (int key = first; key < first + n; key += kBlock) {
-      const auto sum = [&](Product parts) {
+      const auto add = [&](Product parts, TileBlock* sums) {
         const std::byte* x = of_rows.from(key).data + parts.a * of_rows.part();
         const std::byte* y = of_turned.data + parts.b * of_turned.part();
-        for (std::int64_t s = 0; s < of_rows.slices; ++s)
-          tile_dot_2x2(x + s * kTileBytes, 64, of_rows.row(), y + s * kTileBytes, of_turned.row());
+        sums->add({x, y, of_rows.row(), of_turned.row(), of_rows.slices});
       };
-      block<false>(sum, S + (key - first) * kM, kM);
+      block<false>(add, S + (key - first) * kM, kM);
     }
   }
   /// Adds X Y to rows [first, end) of C, where X is P^T or dS^T and Y is dO or Q of all tiles of the group.
@@ -241,12 +241,12 @@ class AmxGradients : public GradientOperands<T, 4> {
     constexpr std::int64_t kRow = kPartsT * kTileBytes;  // bytes from 16 keys, or from 16 columns, to the next ones
     for (std::int64_t c = 0; c < width; c += kBlock) {
       for (int key = first; key < end; key += kBlock) {
-        const auto sum = [&](Product parts) {
+        const auto add = [&](Product parts, TileBlock* sums) {
           for (int i = 0; i < tiles; ++i)
-            tile_dot_2x2(x[i] + (key - step_) / 16 * kRow + parts.a * kTileBytes, 64, kRow,
-                         y[i] + c / 16 * kRow + parts.b * kTileBytes, kRow);
+            sums->add({x[i] + (key - step_) / 16 * kRow + parts.a * kTileBytes,
+                       y[i] + c / 16 * kRow + parts.b * kTileBytes, kRow, kRow, 1});
         };
-        block<true>(sum, to.row(key) + c, to.ld);
+        block<true>(add, to.row(key) + c, to.ld);
       }
     }
   }
@@ -254,14 +254,12 @@ class AmxGradients : public GradientOperands<T, 4> {
   void sum_queries(int slot, int first, int end, float* dQ) {
     const Packed of_k{k_turned_, slices_}, of_ds{ds_pairs_[slot], kSlices};
     for (std::int64_t c = 0; c < a_.d_qk; c += kBlock) {
-      const auto sum = [&](Product parts) {
-        const std::byte* x = of_k.from(c).data + parts.a * of_k.part();
+      const auto add = [&](Product parts, TileBlock* sums) {
+        const std::byte* x = of_k.from(c).data + parts.a * of_k.part() + first / kDepth * kTileBytes;
         const std::byte* y = of_ds.data + parts.b * of_ds.part();
-        x += first / kDepth * kTileBytes;
-        for (std::int64_t s = 0; s < (end - first) / kDepth; ++s)
-          tile_dot_2x2(x + s * kTileBytes, 64, of_k.row(), y + s * kTileBytes, of_ds.row());
+        sums->add({x, y, of_k.row(), of_ds.row(), (end - first) / kDepth});
       };
-      block<true>(sum, dQ + c * kM, kM);
+      block<true>(add, dQ + c * kM, kM);
     }
   }
   /// S (keys, kM) = X Y^T, number by number.

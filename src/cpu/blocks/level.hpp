@@ -23,14 +23,15 @@
   #define FALCHION_AVX512 0
 #endif
 
-#if defined(FALCHION_LEVEL_AMX) || defined(FALCHION_LEVEL_AMX_EMULATED)
-  #define FALCHION_AMX 1
+// Products of bf16 in packed tiles: AMX's, or vdpbf16ps (tile_block.hpp).
+#if defined(FALCHION_LEVEL_AMX) || defined(FALCHION_LEVEL_AMX_EMULATED) || defined(FALCHION_LEVEL_AVX512_BF16)
+  #define FALCHION_TILES 1
 #else
-  #define FALCHION_AMX 0
+  #define FALCHION_TILES 0
 #endif
 
 // vpdpbusd: products of bytes.
-#if defined(FALCHION_LEVEL_VNNI) || FALCHION_AMX
+#if defined(FALCHION_LEVEL_VNNI) || FALCHION_TILES
   #define FALCHION_VNNI 1
 #else
   #define FALCHION_VNNI 0
@@ -82,7 +83,7 @@ struct bf16 {
     const hn::Rebind<std::uint32_t, FloatTag> word;
     return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(word, hn::LoadU(half, p))));
   }
-#if FALCHION_AMX  // one instruction instead of ten; like the tile products it flushes denormals
+#if FALCHION_TILES  // one instruction instead of ten; like the tile products it flushes denormals
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.raw));
   }

@@ -3,6 +3,7 @@
 
 #include "cpu/blocks/amx_pack.hpp"
 #include "cpu/blocks/elements.hpp"
+#include "cpu/blocks/tile_block.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -205,25 +206,26 @@ class AmxProducts {
   template <bool kAccumulate>
   void block(const Operands& first, const Operands& second, Matrix c) {
     constexpr bool kFromC = kAccumulate && kPartsT == 1;
-    kFromC ? tile_load_2x2(c.data, c.ld) : tile_zero_2x2();
+    constexpr bool kToC = !kAccumulate || kFromC;
+    TileBlock sums(kToC ? c.data : blocks_[0], kToC ? c.ld : kBlock, kFromC);
     for (int i = 0; i < kProducts<T>; ++i) {
-      sum(first, kProduct<T>[i]);
-      sum(second, kProduct<T>[i]);
+      add(first, kProduct<T>[i], &sums);
+      add(second, kProduct<T>[i], &sums);
     }
-    if (!kAccumulate || kFromC) return tile_store_2x2(c.data, c.ld);
-    tile_store_2x2(blocks_[0], kBlock);
+    sums.store();
+    if (kToC) return;
     for (int i = 0; i < kBlock; ++i) {
       for (int v = 0; v < kBlock; v += kLanes)
         store(hn::Add(load(c.row(i) + v), load(blocks_[0] + i * kBlock + v)), c.row(i) + v);
     }
   }
-  FALCHION_INLINE void sum(const Operands& x, Product parts) {
+  struct LongSteps {  // long_step() in place of step()
+    Upcoming& upcoming;
+    FALCHION_INLINE void step() { upcoming.long_step(); }
+  };
+  FALCHION_INLINE void add(const Operands& x, Product parts, TileBlock* sums) {
     const std::byte *a = x.a.data + parts.a * x.a.part(), *b = x.b.data + parts.b * x.b.part();
-    const std::int64_t a_row = x.a.row(), b_row = x.b.row();
-    for (const std::byte* end = a + x.a.part(); a < end; a += kTileBytes, b += kTileBytes) {
-      upcoming().long_step();
-      tile_dot_2x2(a, 64, a_row, b, b_row);
-    }
+    sums->add({a, b, x.a.row(), x.b.row(), x.a.slices}, LongSteps{upcoming()});
   }
 
   template <bool kFinite>

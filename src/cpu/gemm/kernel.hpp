@@ -8,7 +8,7 @@
 #include "cpu/blocks/workers.hpp"
 #include "cpu/gemm/few.hpp"
 #include "cpu/gemm/store.hpp"
-#if FALCHION_AMX
+#if FALCHION_TILES
   #include "cpu/gemm/products_amx.hpp"
 #endif
 #if FALCHION_VNNI
@@ -103,7 +103,7 @@ struct GemmOnCpu {
 
 template <class T>
 constexpr GemmKernel gemm_kernel() {
-#if FALCHION_AMX
+#if FALCHION_TILES
   // f16 would take three products of bf16 parts and f32 six, with their packing. They use avx512's kernel.
   using Product = AmxGemm<T>;
 #elif FALCHION_VNNI

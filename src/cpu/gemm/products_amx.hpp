@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/blocks/amx_pack.hpp"
+#include "cpu/blocks/tile_block.hpp"
 #include "cpu/gemm/products.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
@@ -107,11 +108,9 @@ class AmxGemm {
     const Tiles<1> a{a_, slices}, b{b_, slices};
     for (std::int64_t j = 0; j < columns; j += kColumns) {
       for (std::int64_t i = 0; i < rows; i += kRows) {
-        float* sums = c.row(i) + j;
-        first ? tile_zero_2x2() : tile_load_2x2(sums, c.ld);
-        for (std::int64_t s = 0; s < slices; ++s)
-          tile_dot_2x2<kExactSums<T>>(a.from(i).slice(s), 64, a.row(), b.from(j).slice(s), b.row());  // C += A B^T
-        tile_store_2x2(sums, c.ld);
+        TileBlock sums(c.row(i) + j, c.ld, !first);
+        sums.add<kExactSums<T>>({a.from(i).data, b.from(j).data, a.row(), b.row(), slices});  // C += A B^T
+        sums.store();
       }
     }
   }

@@ -16,7 +16,7 @@
 #include <type_traits>
 
 #include "cpu/linear_attention/backward_rows.hpp"
-#if FALCHION_AMX
+#if FALCHION_TILES
   #include "cpu/blocks/products_amx.hpp"
 #endif
 
@@ -268,7 +268,7 @@ struct LinearBackwardByDecay {
 
 template <class T>
 constexpr LinearAttentionKernel linear_attention_backward_kernel() {
-#if FALCHION_AMX
+#if FALCHION_TILES
   using Exact = LinearBackward<T, SimdProducts>;
   using Kernel =
       std::conditional_t<kParts<T> == 3, Exact, LinearBackwardByDecay<LinearBackward<T, AmxProducts<T>>, Exact>>;

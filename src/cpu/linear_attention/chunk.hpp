@@ -14,7 +14,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// 2^y for y of any size. At the level amx results below 2^-80 are 0, because its products flush small operands.
 FALCHION_INLINE Floats fade(Floats y) {
   const Floats e = exp2<6>(hn::IfThenElse(hn::Gt(y, splat(128.f)), splat(128.f), y));
-  return FALCHION_AMX ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;
+  return FALCHION_TILES ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;
 }
 
 /// F in bits (f log2 e), kept as sums of two floats, since the difference F_i - F_j is needed, which is near 0, while F

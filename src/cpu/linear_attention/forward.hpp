@@ -8,7 +8,7 @@
 
 #include "cpu/linear_attention/decode.hpp"
 #include "cpu/linear_attention/state.hpp"
-#if FALCHION_AMX
+#if FALCHION_TILES
   #include "cpu/blocks/products_amx.hpp"
 #endif
 
@@ -173,7 +173,7 @@ struct LinearForward {
 
 template <class T>
 constexpr LinearAttentionKernel linear_attention_forward_kernel() {
-#if FALCHION_AMX
+#if FALCHION_TILES
   // f32 has three bf16 parts, so it would take six products and their packing,
   // which cost more than fused multiply-adds.
   using Kernel = LinearForward<T, std::conditional_t<kParts<T> == 3, SimdProducts, AmxProducts<T>>>;
