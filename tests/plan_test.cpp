@@ -339,7 +339,8 @@ TEST(ForcedLevel, ByTheEnvironment) {
 
 /// FALCHION_CPU is set once for all operations. Where one has no kernel of that level, the next below is taken.
 TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
-  const std::vector<std::string> order = {"amx_emulated", "amx", "avx512_bf16", "vnni", "avx512", "avx2", "neon", "generic"};
+  const std::vector<std::string> order = {"amx_emulated", "amx",  "avx512_bf16", "vnni",
+                                          "avx512",       "avx2", "neon",        "generic"};
   const auto rank = [&](const std::string& name) {
     return std::find(order.begin(), order.end(), name) - order.begin();
   };
@@ -370,10 +371,8 @@ TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
       EXPECT_EQ(data_of(plan)->variant->level, best) << asked.name << " " << op;
       if (best == asked.name) continue;
       ++below;
-      EXPECT_NE(plan.explain().find(text("FALCHION_CPU = ", asked.name,
-                                         " has no such kernel here; the next level below"
-                                         " is ",
-                                         best)),
+      EXPECT_NE(plan.explain().find(
+                    text("FALCHION_CPU = ", asked.name, " has no such kernel here; the next level below is ", best)),
                 std::string::npos)
           << plan.explain();
       Target named;
@@ -383,8 +382,8 @@ TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
           << "cpu_level is that level or none";
     }
   }
-  const bool has_vnni = cpu::usable_levels().find("vnni") != std::string::npos;
-  if (has_vnni && generic_is_built()) { EXPECT_GT(below, 0) << "attention has no kernel of vnni"; }
+  if (cpu::usable_levels().find("vnni") != std::string::npos && generic_is_built())
+    EXPECT_GT(below, 0) << "attention has no kernel of vnni";
 }
 
 TEST(Levels, GenericIsAlwaysUsable) {

@@ -69,8 +69,8 @@ Missing find_missing() {
   missing.vnni = missing.avx512;
   if (missing.vnni.empty() && !bit(extended.c, 11)) missing.vnni = "this CPU has no AVX512_VNNI";
 
-  // vdpbf16ps makes twice as many products as FMAs do on Zen 5, but half as many on Emerald Rapids (90 to 113 and 180 to
-  // 220 GFLOP/s a core): a CPU with AMX whose tiles may not be used takes avx512.
+  // vdpbf16ps makes twice as many products as FMAs do on Zen 5, but half as many on Emerald Rapids (90 to 113 and 180
+  // to 220 GFLOP/s a core): a CPU with AMX whose tiles may not be used takes avx512.
   const bool amx = bit(extended.d, 24) && bit(extended.d, 25) && bit(extended.d, 22);  // AMX-TILE, -INT8, -BF16
   missing.avx512_bf16 = missing.vnni;
   if (missing.avx512_bf16.empty() && !bit(extended1.a, 5)) missing.avx512_bf16 = "this CPU has no AVX512_BF16";
@@ -97,14 +97,10 @@ Missing find_missing() {
 std::vector<Level> find_levels() {
   const Missing missing = find_missing();
   const auto level = [](const char* name, const std::string& why_not) { return Level{name, why_not.empty(), why_not}; };
-  return {level("amx", missing.amx),
-          level("avx512_bf16", missing.avx512_bf16),
-          level("vnni", missing.vnni),
-          level("avx512", missing.avx512),
-          level("avx2", missing.avx2),
-          level("neon", "not an ARM"),
-          level("generic", ""),
-          level("amx_emulated", missing.amx_emulated)};
+  return {level("amx", missing.amx),   level("avx512_bf16", missing.avx512_bf16),
+          level("vnni", missing.vnni), level("avx512", missing.avx512),
+          level("avx2", missing.avx2), level("neon", "not an ARM"),
+          level("generic", ""),        level("amx_emulated", missing.amx_emulated)};
 }
 
 #else
@@ -116,14 +112,9 @@ std::vector<Level> find_levels() {
   const std::string no_neon = "not an AArch64";
   #endif
   const std::string no_x86 = "not an x86-64";
-  return {{"amx", false, no_x86},
-          {"avx512_bf16", false, no_x86},
-          {"vnni", false, no_x86},
-          {"avx512", false, no_x86},
-          {"avx2", false, no_x86},
-          {"neon", no_neon.empty(), no_neon},
-          {"generic", true, ""},
-          {"amx_emulated", false, no_x86}};
+  return {{"amx", false, no_x86},    {"avx512_bf16", false, no_x86}, {"vnni", false, no_x86},
+          {"avx512", false, no_x86}, {"avx2", false, no_x86},        {"neon", no_neon.empty(), no_neon},
+          {"generic", true, ""},     {"amx_emulated", false, no_x86}};
 }
 
 #endif

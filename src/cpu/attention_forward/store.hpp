@@ -54,7 +54,8 @@ FALCHION_INLINE RowResult partial_result(const AttentionArgs& a, const float* re
   return {record[a.d_v], record[a.d_v + 1], record[a.d_v + 2]};
 }
 
-/// Stores a row of O. AMX's conversion to bf16 flushes denormals, which the tolerance beside V of e4m3 does not grant.
+/// Stores a row of O. The instruction that converts to bf16 flushes denormals, which the tolerance beside V of e4m3
+/// does not grant.
 template <class T>
 FALCHION_INLINE void store_output(const AttentionArgs& a, typename T::Bits* out, const float* in, float factor) {
 #if FALCHION_TILES

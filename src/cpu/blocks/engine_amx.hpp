@@ -3,7 +3,8 @@
 // += V^T P^T operand A is V^T, and operand B is P^T in pairs of keys, which are two rows of S^T interleaved. A step is
 // one slice of the depth of a 2 x 2 block of C tiles: 4 loads and 4 products, which take 64 cycles of the AMX unit.
 // That unit works beside the vector units, so softmax calls step() every few vectors, and the core overlaps the two
-// streams of instructions out of order.
+// streams of instructions out of order. Where vdpbf16ps makes the products (tile_block.hpp) they do not overlap, and
+// finish() does the work.
 #pragma once
 
 #include "cpu/blocks/arena.hpp"

@@ -1,7 +1,7 @@
 // src/cpu/blocks/tile_block.hpp: C (32, 32) = or += a sum of products of bf16 tiles, A B. On AMX C is in the tile
-// registers until store(). The level avx512_bf16 takes the same packed tiles, and its C is in vectors: a line of A has 16
-// pairs, each of which is broadcast to the lanes of vdpbf16ps, and a row of B is 16 pairs. Both round to bf16 where they
-// pack, sum in f32, round each sum to nearest, and flush denormals; only the order of the sum over a pair differs.
+// registers until store(). The level avx512_bf16 takes the same packed tiles, and its C is in vectors: a line of A has
+// 16 pairs, each of which is broadcast to the lanes of vdpbf16ps, and a row of B is 16 pairs. Both round to bf16 where
+// they pack, sum in f32, round each sum to nearest, and flush denormals; only the order of the sum over a pair differs.
 #pragma once
 
 #include "cpu/blocks/amx_tiles.hpp"
