@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "cpu/attention_forward/decode_products.hpp"
 #include "cpu/attention_forward/items.hpp"
 #include "cpu/attention_forward/key_scales.hpp"
 #include "cpu/attention_forward/page_block.hpp"
@@ -22,10 +23,17 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
-inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
+inline constexpr int kDecodeRows = 8;  // the most rows, which are g * s_q of the problem
+// Keys of a block. L2 holds K and V of two blocks, for all heads of the item. The fewer, the more the next rows that
+// are fetched lie in the order of memory; docs/design/cpu_forward.md has numbers. On AMX machines 64 is what was
+// measured.
+#if defined(FALCHION_LEVEL_AMX)
+inline constexpr int kDecodeKeys = 64, kFetchInto = 2;  // L2
+#else
+inline constexpr int kDecodeKeys = 16, kFetchInto = 3;  // L1
+#endif
 inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, with one addition for each key under a mask
-inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
+inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V of one head are fetched, without pages
 
 /// T: the type of O. K, V: those of K and V. Where K has 8 bits, Q has them too or is of type T. kPages: K and V lie in
 /// the pages of a cache.
@@ -47,6 +55,7 @@ class DecodeWorker {
     o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
     s_ = arena.take<float>(kDecodeRows * kDecodeKeys);
     dots_ = arena.take<float>(4 * kDecodeKeys);
+    if constexpr (kPairs) p_ = arena.take<std::uint16_t>(kDecodeRows * kDecodeKeys);
     if constexpr (kPages) now_ = arena.take<Pages>(1);
     if constexpr (kPages) next_ = arena.take<Pages>(1);
   }
@@ -84,6 +93,7 @@ class DecodeWorker {
 
  private:
   static constexpr bool kScaled = !std::is_same_v<T, K>;
+  static constexpr bool kPairs = kHasPairs && std::is_same_v<T, bf16> && std::is_same_v<K, bf16>;
   using Pages = PageBlock<kDecodeKeys>;
   struct Head {
     TileRows tile;
@@ -98,6 +108,10 @@ class DecodeWorker {
     l_ = heads_[h].l;
     head_q_ = q_ + h * kDecodeRows * width_qk_;
     head_o_ = o_ + h * kDecodeRows * width_v_;
+    if (!kPages && tile_->sequence.k_len > 0) {
+      first_k_ = tile_->template key_row<BitsK>(a_.k, 0);
+      first_v_ = tile_->template key_row<BitsV>(a_.v, 0);
+    }
   }
   void start(const WorkItem& item, int h) {
     heads_[h].tile = TileRows::of(a_, item.sequence, item.b, item.hk + h, item.rows.begin, item.rows.end);
@@ -107,11 +121,16 @@ class DecodeWorker {
     std::memset(l_, 0, sizeof(heads_[h].l));
     segments_.reset(h);
     for (int r = 0; r < tile_->count; ++r) {
+      m_[r] = -__builtin_inff();
+      if constexpr (kPairs) {
+        const auto bytes = static_cast<std::size_t>(a_.d_qk) * sizeof(BitsK);
+        std::memcpy(head_q_ + r * width_qk_, tile_->template row<const BitsK>(a_.q, r), bytes);
+        continue;
+      }
       with_type<T, std::conditional_t<kScaled, Any, T>>(a_.type_q, [&](auto type) {
         using Row = decltype(type);
         convert<Row>(tile_->template row<const typename Row::Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
       });
-      m_[r] = -__builtin_inff();
     }
     if constexpr (kScaled) load_scales_of_q(a_, *tile_, kDecodeRows, heads_[h].of_q);
   }
@@ -126,10 +145,10 @@ class DecodeWorker {
   FALCHION_INLINE bool has_holes() const { return kPages && now_->has_holes; }
   /// Row `key` of K and of V, of the block and the head that are computed now.
   FALCHION_INLINE const BitsK* row_of_k(std::int64_t key) const {
-    return kPages ? in_page<BitsK>(a_.k, key, &Pages::k) : tile_->template key_row<BitsK>(a_.k, key);
+    return kPages ? in_page<BitsK>(a_.k, key, &Pages::k) : first_k_ + key * a_.k.stride[1];
   }
   FALCHION_INLINE const BitsV* row_of_v(std::int64_t key) const {
-    return kPages ? in_page<BitsV>(a_.v, key, &Pages::v) : tile_->template key_row<BitsV>(a_.v, key);
+    return kPages ? in_page<BitsV>(a_.v, key, &Pages::v) : first_v_ + key * a_.v.stride[1];
   }
   template <class Bits>
   FALCHION_INLINE const Bits* in_page(const View& x, std::int64_t key, std::int64_t (Pages::*at)[kDecodeKeys]) const {
@@ -149,41 +168,31 @@ class DecodeWorker {
   }
   template <int kRows>
   FALCHION_INLINE void scores_of(std::int64_t key0, int count, int r0) {
-    const std::int64_t whole = a_.d_qk / kLanes * kLanes;
+    const std::int64_t whole = kPairs ? a_.d_qk : a_.d_qk / kLanes * kLanes;
     const float* q = head_q_ + r0 * width_qk_;
+    Ahead ahead = first_ahead(key0);
     for (int key = 0; key < count; ++key) {
-      if (r0 == 0) fetch_ahead(key0, key);
+      if (r0 == 0) fetch(&ahead);
       if (!exists(key0 + key)) {
         for (int r = 0; r < 4; ++r) dots_[key * 4 + r] = 0;
         continue;
       }
       const BitsK* k = row_of_k(key0 + key);
-      Floats sum[kRows][2];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
-      std::int64_t c = 0;
-      for (; c + 2 * kLanes <= whole; c += 2 * kLanes) {
-        const Floats k0 = K::load(k + c), k1 = K::load(k + c + kLanes);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
-          sum[r][1] = hn::MulAdd(load(q + r * width_qk_ + c + kLanes), k1, sum[r][1]);
-        }
+      Floats sum[kRows], rows[4];
+      if constexpr (kPairs) {
+        dots_of_pairs(k, reinterpret_cast<const BitsK*>(q), 2 * width_qk_, a_.d_qk, sum);
+      } else {
+        dots<K>(k, q, width_qk_, whole, sum);
       }
-      for (; c < whole; c += kLanes) {
-        const Floats k0 = K::load(k + c);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
-      }
-      Floats rows[4];
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) rows[r] = r < kRows ? hn::Add(sum[r % kRows][0], sum[r % kRows][1]) : splat(0.f);
+      for (int r = 0; r < 4; ++r) rows[r] = r < kRows ? sum[r % kRows] : splat(0.f);
       sum_lanes_of_4(rows, dots_ + key * 4);
     }
-    for (int r = 0; r < kRows; ++r) {
+    for (int key = 0; key < count; key += kLanes)
+      store_dots<kRows>(dots_ + key * 4, s_ + r0 * kDecodeKeys + key, kDecodeKeys);
+    for (int r = 0; r < kRows && whole < a_.d_qk; ++r) {
       float* s = s_ + (r0 + r) * kDecodeKeys;
-      for (int key = 0; key < count; ++key) s[key] = dots_[key * 4 + r];
-      for (int key = 0; key < count && whole < a_.d_qk; ++key) {
+      for (int key = 0; key < count; ++key) {
         if (!exists(key0 + key)) continue;
         const BitsK* k = row_of_k(key0 + key);
         for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * K::to_float(k[i]);
@@ -191,15 +200,27 @@ class DecodeWorker {
     }
   }
 
-  /// Prefetches a row of K and one of V into L2. If the heads are adjacent, the next block is prefetched in the order
-  /// of memory, which the hardware's own prefetcher follows too. The rows of one head alone are too far apart for that
-  /// prefetcher, because it does not cross pages.
-  FALCHION_INLINE void fetch_ahead(std::int64_t key0, int key) const {
+  /// What is fetched next: a row of the keys, of one of the item's heads. If the heads are adjacent, the next block is
+  /// prefetched in the order of memory, which the hardware's own prefetcher follows too. The rows of one head alone are
+  /// too far apart for that prefetcher, because it does not cross pages.
+  struct Ahead {
+    std::int64_t row;
+    int head, heads;  // the head, and how many are fetched of a row
+  };
+  FALCHION_INLINE Ahead first_ahead(std::int64_t key0) const {
     const bool side_by_side = count_ > 1 && a_.k.stride[2] < a_.k.stride[1];
-    const int i = head_ * kDecodeKeys + key;
-    const std::int64_t row = side_by_side ? key0 + kDecodeKeys + i / count_ : key0 + key + kDecodeAhead;
+    if (!side_by_side) return {key0 + (kPages ? kDecodeKeys : kDecodeAhead), 0, 1};
+    const int before = head_ * kDecodeKeys;
+    return {key0 + kDecodeKeys + before / count_, before % count_, count_};
+  }
+  /// Prefetches a row of K and one of V.
+  FALCHION_INLINE void fetch(Ahead* ahead) const {
+    const std::int64_t row = ahead->row, other = ahead->heads == 1 ? 0 : ahead->head - head_;
     if (row >= tile_->sequence.k_len) return;
-    const std::int64_t other = side_by_side ? i % count_ - head_ : 0;
+    if (++ahead->head == ahead->heads) {
+      ahead->head = 0;
+      ++ahead->row;
+    }
     const BitsK* k;
     const BitsV* v;
     if constexpr (kPages) {
@@ -208,13 +229,13 @@ class DecodeWorker {
       k = static_cast<const BitsK*>(a_.k.data) + next_->k[at] + (tile_->hk + other) * a_.k.stride[2];
       v = static_cast<const BitsV*>(a_.v.data) + next_->v[at] + (tile_->hk + other) * a_.v.stride[2];
     } else {
-      k = tile_->template key_row<BitsK>(a_.k, row) + other * a_.k.stride[2];
-      v = tile_->template key_row<BitsV>(a_.v, row) + other * a_.v.stride[2];
+      k = row_of_k(row) + other * a_.k.stride[2];
+      v = row_of_v(row) + other * a_.v.stride[2];
     }
     for (std::int64_t c = 0; c < a_.d_qk; c += 64 / static_cast<std::int64_t>(sizeof(BitsK)))
-      __builtin_prefetch(k + c, 0, 2);
+      __builtin_prefetch(k + c, 0, kFetchInto);
     for (std::int64_t c = 0; c < a_.d_v; c += 64 / static_cast<std::int64_t>(sizeof(BitsV)))
-      __builtin_prefetch(v + c, 0, 2);
+      __builtin_prefetch(v + c, 0, kFetchInto);
   }
 
   /// S times the scales of K, and of Q of 8 bits.
@@ -254,8 +275,13 @@ class DecodeWorker {
   /// which is cheap because O is small here.
   void softmax(std::int64_t key0, int count) {
     for (int r = 0; r < tile_->count; ++r) {
-      float *s = s_ + r * kDecodeKeys, high = m_[r];
-      for (int key = 0; key < count; ++key) high = s[key] > high ? s[key] : high;
+      float* s = s_ + r * kDecodeKeys;
+      const int padded = static_cast<int>(round_up(count, kLanes));
+      for (int key = count; key < padded; ++key) s[key] = -__builtin_inff();
+      Floats highs = splat(m_[r]);  // a NaN is not higher
+      for (int key = 0; key < padded; key += kLanes)
+        highs = hn::IfThenElse(hn::Gt(load(s + key), highs), load(s + key), highs);
+      const float high = hn::GetLane(hn::MaxOfLanes(kFloats, highs));
       const float base = high == -__builtin_inff() ? 0 : high;
       if (high > m_[r]) {
         const float shrink = ::expf(m_[r] - base);  // 0 from -inf
@@ -267,8 +293,6 @@ class DecodeWorker {
         }
         m_[r] = high;
       }
-      const int padded = static_cast<int>(round_up(count, kLanes));
-      for (int key = count; key < padded; ++key) s[key] = -__builtin_inff();
       Floats sum = splat(0.f);
       for (int key = 0; key < padded; key += kLanes) {
         const Floats p = exp2<6>(hn::Mul(hn::Sub(load(s + key), splat(base)), splat(kLog2e)));
@@ -321,6 +345,16 @@ class DecodeWorker {
   FALCHION_INLINE void values_of(std::int64_t key0, int count, int r0, const float* p) {
     constexpr int kWide = kLanes == 8 ? 2 : 4;  // 4 rows x kWide vectors of accumulators; AVX2 has 16 registers
     std::int64_t c = 0;
+    if constexpr (kPairs) {
+      for (int r = 0; r < kRows && count > 1; ++r) {
+        for (int key = 0; key < count; key += kLanes)
+          T::store(load(p + r * kDecodeKeys + key), p_ + r * kDecodeKeys + key);
+      }
+      for (; count > 1 && c + kPairColumns <= a_.d_v; c += kPairColumns)
+        values_of_pairs<kRows>(
+            p_, kDecodeKeys, count, [&](int key) { return row_of_v(key0 + key) + c; }, head_o_ + r0 * width_v_ + c,
+            width_v_);
+    }
     for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes) values_block<kRows, kWide>(key0, count, r0, p, c);
     for (; c + kLanes <= a_.d_v; c += kLanes) values_block<kRows, 1>(key0, count, r0, p, c);
     for (; c < a_.d_v; ++c) {
@@ -378,12 +412,15 @@ class DecodeWorker {
   SegmentSums segments_;  // f32
   Head* heads_;
   float *q_, *o_, *s_, *dots_;              // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
+  std::uint16_t* p_ = nullptr;              // kPairs: P of four rows
   Pages *now_ = nullptr, *next_ = nullptr;  // kPages: this block's keys and those of the next
   int count_ = 0;                           // heads of the item
   // Set by select() for the current head:
   int head_ = 0;
   TileRows* tile_ = nullptr;
   float *m_ = nullptr, *l_ = nullptr, *head_q_ = nullptr, *head_o_ = nullptr;
+  const BitsK* first_k_ = nullptr;  // the row of key 0, without pages
+  const BitsV* first_v_ = nullptr;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL
