@@ -345,18 +345,19 @@ class DecodeWorker {
   FALCHION_INLINE void values_of(std::int64_t key0, int count, int r0, const float* p) {
     constexpr int kWide = kLanes == 8 ? 2 : 4;  // 4 rows x kWide vectors of accumulators; AVX2 has 16 registers
     std::int64_t c = 0;
+    float* o = head_o_ + r0 * width_v_;
+    const auto v = [&](int key) { return row_of_v(key0 + key) + c; };
     if constexpr (kPairs) {
       for (int r = 0; r < kRows && count > 1; ++r) {
         for (int key = 0; key < count; key += kLanes)
           T::store(load(p + r * kDecodeKeys + key), p_ + r * kDecodeKeys + key);
       }
       for (; count > 1 && c + kPairColumns <= a_.d_v; c += kPairColumns)
-        values_of_pairs<kRows>(
-            p_, kDecodeKeys, count, [&](int key) { return row_of_v(key0 + key) + c; }, head_o_ + r0 * width_v_ + c,
-            width_v_);
+        values_of_pairs<kRows>(p_, kDecodeKeys, count, v, o + c, width_v_);
     }
-    for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes) values_block<kRows, kWide>(key0, count, r0, p, c);
-    for (; c + kLanes <= a_.d_v; c += kLanes) values_block<kRows, 1>(key0, count, r0, p, c);
+    for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes)
+      values_of_rows<V, kRows, kWide>(p, kDecodeKeys, count, v, o + c, width_v_);
+    for (; c + kLanes <= a_.d_v; c += kLanes) values_of_rows<V, kRows, 1>(p, kDecodeKeys, count, v, o + c, width_v_);
     for (; c < a_.d_v; ++c) {
       float sum[kRows] = {};
       for (int key = 0; key < count; ++key) {
@@ -366,34 +367,6 @@ class DecodeWorker {
       for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
     }
   }
-  template <int kRows, int kWide>
-  FALCHION_INLINE void values_block(std::int64_t key0, int count, int r0, const float* p, std::int64_t c) {
-    Floats sum[kRows][kWide];
-    float* o = head_o_ + r0 * width_v_ + c;
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
-    }
-    for (int key = 0; key < count; ++key) {
-      const BitsV* v = row_of_v(key0 + key) + c;
-#pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) {
-        const Floats x = V::load(v + w * kLanes);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * kDecodeKeys + key]), x, sum[r][w]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) {
-        float* to = o + r * width_v_ + w * kLanes;
-        store(hn::Add(load(to), sum[r][w]), to);
-      }
-    }
-  }
-
   void store_probabilities(Range keys) {
     clear_probabilities(a_, *tile_);
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {

@@ -46,9 +46,40 @@ FALCHION_INLINE void store_dots(const float* dots, float* s, std::int64_t s_row)
 #endif
 }
 
+/// Adds P V to kWide vectors of O. Rows of P are p_row floats apart, and those of O o_row. v(key) is row `key` of V
+/// there.
+template <class V, int kRows, int kWide, class Row>
+FALCHION_INLINE void values_of_rows(const float* p, std::int64_t p_row, int count, const Row& v, float* o,
+                                    std::int64_t o_row) {
+  Floats sum[kRows][kWide];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
+  }
+  for (int key = 0; key < count; ++key) {
+    const typename V::Bits* row = v(key);
+#pragma GCC unroll 4
+    for (int w = 0; w < kWide; ++w) {
+      const Floats x = V::load(row + w * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * p_row + key]), x, sum[r][w]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int w = 0; w < kWide; ++w) {
+      float* to = o + r * o_row + w * kLanes;
+      store(hn::Add(load(to), sum[r][w]), to);
+    }
+  }
+}
+
+inline constexpr std::int64_t kPairColumns = 64;  // pairs: of O at a time: with four rows 16 of 32 registers are sums
+
 #if defined(FALCHION_LEVEL_AVX512_BF16)
 inline constexpr bool kHasPairs = true;
-inline constexpr std::int64_t kPairColumns = 64;  // of O at a time: with four rows 16 of 32 registers are sums
 
 /// dots() of all d numbers of bf16. Rows of q are q_row numbers apart, and 0 past d.
 template <int kRows>
