@@ -19,6 +19,7 @@
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
 #include "tiles/attention_forward/halves_workspace.hpp"
+#include "tiles/attention_forward/turned_v.hpp"
 #include "tiles/attention_forward/sm90.hpp"
 #include "tiles/attention_forward/sm90_decode.hpp"
 
@@ -27,6 +28,14 @@ namespace {
 
 /// f32 in two f16 parts, which a separate kernel writes to the workspace. So the operands may have any layout.
 bool is_halves(const Variant& listed) { return listed.kind == VariantKind::halves; }
+
+bool is_fp8(const Variant& listed) { return listed.kind == VariantKind::fp8; }
+
+/// Kind fp8 turns V into the workspace, which has room for as many packed rows as the hint s_k says.
+std::size_t bytes_of_turned_v(const Attention& a) {
+  const std::int64_t columns = a.packed ? sm90::turned_columns(a.b * a.s_k, a.b) : a.b * sm90::turned_columns(a.s_k, 0);
+  return static_cast<std::size_t>(a.h_k * a.d_v * columns);
+}
 
 bool is_for_pages(const Variant& listed) {
   return listed.kind == VariantKind::pages || listed.kind == VariantKind::pages_general;
@@ -227,9 +236,13 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   attention.early = may_start_early(device, *plan, slots);
   if (attention.splits > 1) plan->workspace = place_parts(&attention);
   if (is_halves(*plan->variant)) {
-    attention.halves = aligned(plan->workspace);
+    attention.copies = aligned(plan->workspace);
     const sm90::HalvesRows of_halves{rows, a.b * a.s_k * a.h_k};
-    plan->workspace = attention.halves + sm90::HalvesLayout::of(of_halves, facts.d).bytes;
+    plan->workspace = attention.copies + sm90::HalvesLayout::of(of_halves, facts.d).bytes;
+  }
+  if (is_fp8(*plan->variant)) {
+    attention.copies = aligned(plan->workspace);
+    plan->workspace = attention.copies + bytes_of_turned_v(a);
   }
   return {};
 }
@@ -240,12 +253,14 @@ VariantKind general_kind(const Attention& a) {
   return a.page_size > 0 ? VariantKind::pages_general : VariantKind::general;
 }
 
-/// The conditions of a variant on a run's operands. The workspace of kind halves limits the packed rows.
+/// The conditions of a variant on a run's operands. The workspace of kinds halves and fp8 limits the packed rows.
 Conditions needs_of(const Variant& variant, const Attention& a) {
   if (is_halves(variant)) return a.packed ? Conditions(Condition::room) : Conditions();
   if (variant.kind == general_kind(a)) return {};
   if (is_decode_of_hopper(variant)) return Condition::aligned;
-  return variant.backend == Backend::sm90 ? Condition::aligned | Condition::tma : Condition::aligned;
+  const Conditions of_hopper = Condition::aligned | Condition::tma;
+  if (is_fp8(variant) && a.packed) return of_hopper | Condition::room;
+  return variant.backend == Backend::sm90 ? of_hopper : Condition::aligned;
 }
 
 /// Whether the packed rows are within the hints of the problem.

@@ -118,7 +118,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
     args.section = attention.width;
     args.partial_o = reinterpret_cast<float*>(base);
   }
-  args.halves = base + attention.halves;
+  args.copies = base + attention.copies;
   if (args.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);

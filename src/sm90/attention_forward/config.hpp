@@ -90,6 +90,7 @@ struct AttentionForwardConfig {
   static constexpr bool kPages = kind == Kind::pages;
   static constexpr bool kScaled = kind == Kind::int8_scores;  // Q and K may have scales
   static constexpr bool kCutsPacked = kPages || kScaled;      // the keys of packed rows may be cut into parts, too
+  static constexpr bool kTurnedV = false;                     // V comes as V^T
   static constexpr int kProducers = kPages ? 2 : 1;           // that read a record
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);

@@ -13,12 +13,26 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
+/// k: the box of k.
+template <class Config>
+cudaError_t make_map_of_v(const AttentionArgs& a, const TensorBox& k, CUtensorMap* map) {
+  if constexpr (Config::kTurnedV) {  // (sequence, head, column of V, key)
+    const std::int64_t columns = turned_columns(a.packed ? a.total_k : a.s_k, a.packed ? a.b : 0);
+    return make_tensor_map<std::uint8_t>(map, a.v, {k.batch, a.h_k, a.d_v, columns, kTurnedBlock, Config::kDv, 1},
+                                         a.o.data);
+  } else {
+    TensorBox v = k;
+    v.d = a.d_v;
+    v.box_columns = Config::kBoxV;
+    return make_tensor_map<typename Config::Element>(map, a.v, v, a.o.data);
+  }
+}
+
 /// The tensor maps of q, k and v. Packed sequences lie in one batch entry, and each page in one of its own. A box of q
 /// has the `group` heads that share a tile of rows. An empty tensor may have no address; its map gets that of o. `a`
 /// has the tensors that the kernel loads: for kind halves the parts, not the operands of the problem.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
-  using Element = typename Config::Element;
   using ElementQk = typename Config::ElementQk;
   const bool packed_k = has_packed_keys(a);
   const TensorBox q{a.packed ? 1 : a.b,     a.packed ? a.total_q : a.s_q, a.h_q, a.d_qk, Config::kBox, a.group,
@@ -29,12 +43,9 @@ cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
     k.rows = a.pages.size;
     k.box_rows = keys_of_piece(a.pages.size, Config::kKeys);
   }
-  TensorBox v = k;
-  v.d = a.d_v;
-  v.box_columns = Config::kBoxV;
   cudaError_t error = make_tensor_map<ElementQk>(&maps->q, a.q, q, a.o.data);
   if (error == cudaSuccess) error = make_tensor_map<ElementQk>(&maps->k, a.k, k, a.o.data);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.o.data);
+  if (error == cudaSuccess) error = make_map_of_v<Config>(a, k, &maps->v);
   return error;
 }
 

@@ -10,6 +10,7 @@
 #include "sm90/attention_forward/config.hpp"
 #include "sm90/attention_forward/scales.cuh"
 #include "sm90/attention_forward/schedule.hpp"
+#include "tiles/attention_forward/turned_v.hpp"
 
 namespace falchion::sm90 {
 
@@ -96,6 +97,17 @@ FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, cons
   }
 }
 
+/// Kind fp8: V^T of the keys from `row` on. Its map has the coordinates (key, column of V, head, sequence).
+template <class Config, class Element, int kSize>
+FALCHION_DEVICE void load_turned_v(const AttentionArgs& a, const CUtensorMap& map, const TileRecord& tile, int head,
+                                   int row, cutlass::arch::ClusterTransactionBarrier& full, Element (&to)[kSize]) {
+  const auto begin = static_cast<int>(tile.k.begin);
+  const int first = a.packed ? static_cast<int>(turned_block_of(begin, tile.b)) * kTurnedBlock : 0;
+  full.arrive_and_expect_tx(kSize);
+  cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadAgain, to, first + row - begin, 0,
+                               head, static_cast<int>(tile.k.batch));
+}
+
 /// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
 /// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
 /// empty_k, empty_v) and releases the record at the end. When only kNear tiles of keys are left to load, it requests
@@ -133,7 +145,10 @@ FALCHION_DEVICE void produce(const AttentionArgs& a, const Divisors& by, const T
     };
     const auto load_v = [&](int row) {
       shared.empty_v[at_v.stage].wait(at_v.parity ^ 1);
-      load_boxes<Config::kBoxesV, Config::kBoxV>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
+      if constexpr (Config::kTurnedV)
+        load_turned_v<Config>(a, maps.v, tile, head, row, shared.full_v[at_v.stage], shared.v[at_v.stage].v);
+      else
+        load_boxes<Config::kBoxesV, Config::kBoxV>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
                                                  head, row, batch);
       at_v.advance();
     };

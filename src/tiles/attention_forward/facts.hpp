@@ -40,6 +40,7 @@ struct attention_forward {
       case VariantKind::score: return sm90::Kind::score;
       case VariantKind::halves: return sm90::Kind::halves;
       case VariantKind::pages: return sm90::Kind::pages;
+      case VariantKind::fp8: return sm90::Kind::fp8;
       case VariantKind::int8_scores: return sm90::Kind::int8_scores;
       default: return there_is_no_such_kind<sm90::Kind>();
     }

@@ -10,7 +10,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { plain, score, halves, pages, int8_scores };
+enum class Kind { plain, score, halves, pages, int8_scores, fp8 };
 
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
@@ -39,8 +39,12 @@ struct Tile {
   constexpr int d_v() const { return head_dim_v > 0 ? head_dim_v : d; }
   /// The 16-bit numbers for one number of Q, K and V. Kind halves splits an f32 number into two.
   constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
-  /// The bytes of a number of Q and K. V has 16 bits in each kind.
-  constexpr int bytes_qk() const { return kind == Kind::int8_scores ? 1 : 2; }
+  /// The bytes of a number of Q and K; of V.
+  constexpr int bytes_qk() const { return kind == Kind::int8_scores || kind == Kind::fp8 ? 1 : 2; }
+  constexpr int bytes_v() const { return kind == Kind::fp8 ? 1 : 2; }
+  /// The rows of ones that kind fp8 has below V^T.
+  static constexpr int kOnes = 8;
+  constexpr int rows_of_v() const { return kind == Kind::fp8 ? d_v() + kOnes : d_v(); }
   /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
   /// d 256 O alone takes half of its registers.
   constexpr int columns() const { return kind == Kind::halves && d > 128 ? 64 : d_v(); }
@@ -62,7 +66,7 @@ struct Tile {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
     const int words = 4 * 2 * stages;
-    const int of_qk = bytes_qk() * (stages_q * rows + stages * keys) * d, of_v = 2 * stages * keys * d_v();
+    const int of_qk = bytes_qk() * (stages_q * rows + stages * keys) * d, of_v = bytes_v() * stages * keys * rows_of_v();
     return parts() * (of_qk + of_v) + (records + barriers + words + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.

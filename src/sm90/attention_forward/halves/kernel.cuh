@@ -88,7 +88,7 @@ class HalvesConsumer {
   /// The factors of this thread's two rows of Q.
   FALCHION_DEVICE void find_row_factors(const TileRecord& tile, const HalvesLayout& at) {
     const auto* const factors =
-        reinterpret_cast<const float*>(static_cast<const unsigned char*>(a.halves) + at.q_factors);
+        reinterpret_cast<const float*>(static_cast<const unsigned char*>(a.copies) + at.q_factors);
     const AttentionTile t = tile.RowsRecord::read(by);
     const std::int64_t length = a.packed ? a.total_q : a.s_q;
     CUTE_UNROLL
@@ -100,7 +100,7 @@ class HalvesConsumer {
   /// The factors of the keys of a tile of rows, from its first key on.
   FALCHION_DEVICE const KeyFactors* find_key_factors(const TileRecord& tile, const HalvesLayout& at) const {
     const auto* const factors =
-        reinterpret_cast<const KeyFactors*>(static_cast<const unsigned char*>(a.halves) + at.key_factors);
+        reinterpret_cast<const KeyFactors*>(static_cast<const unsigned char*>(a.copies) + at.key_factors);
     const std::int64_t length = a.packed ? a.total_k : a.s_k;
     std::size_t first =
         __cvta_generic_to_global(factors + (tile.k.batch * a.h_k + by.ratio.div(tile.h)) * length + tile.k.begin);
@@ -288,7 +288,7 @@ int launch_attention_halves(const AttentionArgs& a, void* stream) {
   const int error = launch_split<Config::kD>(a, at, stream);
   if (error != cudaSuccess) return error;
   AttentionArgs parts = a;
-  auto* const memory = static_cast<unsigned char*>(a.halves);
+  auto* const memory = static_cast<unsigned char*>(a.copies);
   const auto view = [&](std::size_t from, std::int64_t s, std::int64_t h) {
     constexpr std::int64_t kLine = 2 * Config::kD;
     return View{memory + from, {s * h * kLine, h * kLine, kLine, 1}};

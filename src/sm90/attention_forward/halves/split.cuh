@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * kSplitWarps)
   const int batch = a.packed ? 1 : static_cast<int>(a.b), h_q = static_cast<int>(a.h_q), h_k = static_cast<int>(a.h_k);
   const int warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32;
   const bool leader = threadIdx.x % 32 == 0;
-  auto* const memory = static_cast<unsigned char*>(a.halves);
+  auto* const memory = static_cast<unsigned char*>(a.copies);
   bool left_out = false;
   int row = static_cast<int>(blockIdx.x);
   if (row < batch * s_q) {
