@@ -12,8 +12,9 @@
 namespace falchion::judge {
 namespace {
 
-/// e4m3 has 3 bits of fraction, so a rounded P is off by 2^-4 of itself, and the sum of the rounded P by a little more.
-constexpr double kRounding = 0x1p-4 * 1.07;
+/// e4m3 has 3 bits of fraction, so a rounded P is off by 2^-4 of itself. One that is made of a rounded score, as if the
+/// mantissa were a logarithm, is off by 0.078 of itself (docs/design/sm90_fp8.md), and the sum of the P by as much.
+constexpr double kRounding = 0.085;
 /// A kernel may take up to four times the 2^8 for P's largest number, so P below 2^-15 of the largest may be lost.
 constexpr double kLostP = 0x1p-15;
 /// Of sums of magnitudes, for their roundings in f32.
@@ -94,7 +95,7 @@ EightBounds::EightBounds(const Attention& a, const Operands& x) {
         query.load_q(i);
         const Row row(query);
         if (row.p.empty()) continue;
-        if (std::isfinite(row.score_off)) score = std::max(score, row.score_off);
+        if (std::isfinite(row.score_off)) score = std::max(score, row.score_off + (of_bytes ? kRounding : 0));
         const std::int64_t at = ((query.q_rows.batch * o[1] + query.q_rows.begin + i) * o[2] + h) * o[3];
         if (of_bytes) add_row(query, row, at, this);
       }

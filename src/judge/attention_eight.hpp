@@ -20,6 +20,6 @@ struct EightBounds {
 /// The rule for o where v is e4m3: each element is within its bound, and of kMany or more the root mean square of the
 /// errors is at most kOverNaive of the naive computation's, beside the slack.
 inline constexpr int kMany = 4096;
-inline constexpr double kOverNaive = 1.25;
+inline constexpr double kOverNaive = 1.35;
 
 }  // namespace falchion::judge

@@ -1,5 +1,5 @@
-// tests/cuda/int8_scores_test.cpp: attention of q and k of int8 with v of 16 bits, on Hopper's kind int8_scores. The
-// features of the forward pass, scales of each kind, and what wrong scales do.
+// tests/cuda/eight_test.cpp: attention of q and k of 8 bits on Hopper's kinds int8_scores (v of 16 bits) and fp8 (v of
+// e4m3). The features of the forward pass, scales of each kind, and what wrong scales do.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -16,20 +16,22 @@
 namespace falchion::testing {
 namespace {
 
-constexpr EightTypes kTypesOfInt8[] = {{DType::i8, DType::bf16, DType::bf16}, {DType::i8, DType::f16, DType::f16}};
+VariantKind kind_of(const Instance& x) {
+  return dtype_of_v(x.problem) == DType::e4m3 ? VariantKind::fp8 : VariantKind::int8_scores;
+}
 
-class Int8Scores : public ::testing::Test {
+class EightOnHopper : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = kHopper.why_not(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
-/// Runs it on kind int8_scores, twice with the same bits, and compares it with the definition.
+/// Runs it on its kind, twice with the same bits, and compares it with the definition.
 void expect_right(Instance* x) {
   OnDevice device(kHopper, x);
   ASSERT_OK(device.status());
-  ASSERT_EQ(data_of(device.plan())->variant->kind, VariantKind::int8_scores);
+  ASSERT_EQ(data_of(device.plan())->variant->kind, kind_of(*x));
   const Reference reference(*x);
   std::vector<float> first;
   for (const int round : {0, 1}) {
@@ -50,7 +52,8 @@ void expect_right(Instance* x) {
 template <class F>
 void in_each_form(const F& f) {
   for (const std::int64_t d : {64, 128, 256}) {
-    for (const EightTypes& types : kTypesOfInt8) {
+    for (const EightTypes& types : kEightTypes) {
+      if (d == 256 && types.v == DType::e4m3) continue;  // fp8 has head dims up to 128
       for (const Shares shares : kAllShares) {
         SCOPED_TRACE(text("d ", d, ", ", name(types), ", scales ", static_cast<int>(shares)));
         f(d, types, shares);
@@ -59,7 +62,19 @@ void in_each_form(const F& f) {
   }
 }
 
-TEST_F(Int8Scores, BandsGroupsAndSinks) {
+/// f(d, types) of each.
+template <class F>
+void in_each_type(const F& f) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const EightTypes& types : kEightTypes) {
+      if (d == 256 && types.v == DType::e4m3) continue;  // fp8 has head dims up to 128
+      SCOPED_TRACE(text("d ", d, ", ", name(types)));
+      f(d, types);
+    }
+  }
+}
+
+TEST_F(EightOnHopper, BandsGroupsAndSinks) {
   in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
     const Case cases[] = {Case{"full", 2, 150, 300, 4, 2, d, d},
                           Case{"causal", 2, 300, 300, 4, 1, d, d}.causal(),
@@ -78,7 +93,7 @@ TEST_F(Int8Scores, BandsGroupsAndSinks) {
 }
 
 /// The last tile of a sequence is short, and behind it in memory are keys of the next one, or rows of no sequence.
-TEST_F(Int8Scores, PackedAndUsedLengths) {
+TEST_F(EightOnHopper, PackedAndUsedLengths) {
   in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
     const Case cases[] = {Case{"packed", 4, 200, 400, 4, 2, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}),
                           Case{"packed causal", 3, 300, 300, 2, 2, d, d}.packed({1, 300, 129}, {1, 300, 129}).causal(),
@@ -91,8 +106,9 @@ TEST_F(Int8Scores, PackedAndUsedLengths) {
   });
 }
 
-TEST_F(Int8Scores, Softcap) {
+TEST_F(EightOnHopper, Softcap) {
   in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
+    if (types.v == DType::e4m3) return;  // fp8 has none
     Instance x = make_eight(Case{"softcap", 2, 200, 300, 2, 1, d, d}.causal(), types, shares);
     x.problem.score.softcap = 2;
     expect_right(&x);
@@ -100,7 +116,7 @@ TEST_F(Int8Scores, Softcap) {
 }
 
 /// Parts of the keys begin with a tile of 128 keys.
-TEST_F(Int8Scores, SplitKeys) {
+TEST_F(EightOnHopper, SplitKeys) {
   in_each_form([](std::int64_t d, const EightTypes& types, Shares shares) {
     Instance x = make_eight(Case{"parts", 2, 70, 1000, 4, 2, d, d}.causal(), types, shares);
     x.problem.split_keys = 256;
@@ -109,43 +125,43 @@ TEST_F(Int8Scores, SplitKeys) {
 }
 
 /// Scales of neighbouring blocks of keys differ much, so that m is raised within a row and P made once more.
-TEST_F(Int8Scores, ScalesOfAnySize) {
-  for (const std::int64_t d : {64, 128, 256}) {
+TEST_F(EightOnHopper, ScalesOfAnySize) {
+  in_each_type([](std::int64_t d, const EightTypes& types) {
     for (const int power : {-140, -60, 6, 12}) {
       SCOPED_TRACE(text("d ", d, ", 2^", power));
-      Instance x = make_eight(Case{"x", 1, 200, 900, 2, 1, d, d}, kTypesOfInt8[0], Shares::token);
+      Instance x = make_eight(Case{"x", 1, 200, 900, 2, 1, d, d}, types, Shares::token);
       x.k_scale.for_each([&](auto b, auto s, auto h, auto) {
         x.k_scale.set(b, s, h, 0, std::ldexp(x.k_scale.get(b, s, h, 0), s % 2 == 0 ? power : 0));
       });
       expect_right(&x);
     }
-  }
+  });
 }
 
 /// The largest sums: all numbers are -128, or 127 against -128.
-TEST_F(Int8Scores, LargestSums) {
-  for (const std::int64_t d : {64, 128, 256}) {
-    SCOPED_TRACE(d);
-    Instance x = make_eight(Case{"x", 1, 130, 300, 1, 1, d, d}, kTypesOfInt8[0], Shares::no);
+TEST_F(EightOnHopper, LargestSums) {
+  in_each_type([](std::int64_t d, const EightTypes& types) {
+    if (types.q != DType::i8) return;
+    Instance x = make_eight(Case{"x", 1, 130, 300, 1, 1, d, d}, types, Shares::no);
     x.problem.score.scale = 1.F / 2048;
     x.q.for_each([&](auto b, auto s, auto h, auto c) { x.q.set(b, s, h, c, s % 2 == 0 ? -128.F : 127.F); });
     x.k.for_each([&](auto b, auto s, auto h, auto c) { x.k.set(b, s, h, c, s % 3 == 0 ? -128.F : 127.F); });
     expect_right(&x);
-  }
+  });
 }
 
 /// A scale of 0 makes scores of 0. One that is negative, NaN or infinite makes NaN in the rows that it is of, and of
 /// keys in the rows that see them, and nowhere else: rows of a band see some tiles of keys in part, and others not.
-TEST_F(Int8Scores, WrongScales) {
+TEST_F(EightOnHopper, WrongScales) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (const std::int64_t d : {64, 128, 256}) {
+  in_each_type([&](std::int64_t d, const EightTypes& types) {
     for (const float wrong : {0.F, -1.F, nan, inf}) {
       for (const bool of_k : {false, true}) {
         for (const Case& row :
              {Case{"causal", 1, 600, 600, 2, 1, d, d}.causal(), Case{"window", 1, 600, 600, 2, 1, d, d}.window(70, 3),
               Case{"packed", 2, 300, 300, 2, 1, d, d}.packed({300, 130}, {300, 130}).causal()}) {
           SCOPED_TRACE(text("d ", d, ", a scale of ", of_k ? "k" : "q", " of ", wrong, ", ", row.name));
-          Instance x = make_eight(row, kTypesOfInt8[0], Shares::token);
+          Instance x = make_eight(row, types, Shares::token);
           if (of_k) {
             x.k_scale.set(0, 2, 0, 0, wrong);
           } else {
@@ -155,24 +171,26 @@ TEST_F(Int8Scores, WrongScales) {
         }
       }
     }
+  });
+}
+
+TEST_F(EightOnHopper, OperandsThatTmaCannotMoveAreRefused) {
+  for (const EightTypes& types : kEightTypes) {
+    Instance x = make_eight(Case{"x", 1, 40, 50, 1, 1, 64, 64}, types, Shares::no);
+    OnDevice device(kHopper, &x);
+    ASSERT_OK(device.status());
+    ASSERT_OK(device.run());
+    Operands moved = device.operands();
+    moved.q.data = static_cast<char*>(moved.q.data) + 1;
+    const Status status = device.run(moved);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("q.data"), std::string::npos) << status.why;
   }
 }
 
-TEST_F(Int8Scores, OperandsThatTmaCannotMoveAreRefused) {
-  Instance x = make_eight(Case{"x", 1, 40, 50, 1, 1, 64, 64}, kTypesOfInt8[0], Shares::no);
-  OnDevice device(kHopper, &x);
-  ASSERT_OK(device.status());
-  ASSERT_OK(device.run());
-  Operands moved = device.operands();
-  moved.q.data = static_cast<char*>(moved.q.data) + 1;
-  const Status status = device.run(moved);
-  EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_NE(status.why.find("q.data"), std::string::npos) << status.why;
-}
-
-TEST_F(Int8Scores, CtasGoOverSeveralTiles) {
-  for (const std::int64_t d : {64, 128, 256}) {
-    Instance x = make_eight(Case{"x", 3, 300, 300, 32, 8, d, d}.causal(), kTypesOfInt8[0], Shares::token);
+TEST_F(EightOnHopper, CtasGoOverSeveralTiles) {
+  in_each_type([](std::int64_t d, const EightTypes& types) {
+    Instance x = make_eight(Case{"x", 3, 300, 300, 32, 8, d, d}.causal(), types, Shares::token);
     OnDevice device(kHopper, &x);
     ASSERT_OK(device.status());
     const PlanData& plan = *data_of(device.plan());
@@ -180,7 +198,7 @@ TEST_F(Int8Scores, CtasGoOverSeveralTiles) {
     ASSERT_OK(device.run());
     ASSERT_OK(device.download());
     EXPECT_TRUE(matches(x, Reference(x))) << d;
-  }
+  });
 }
 
 }  // namespace
