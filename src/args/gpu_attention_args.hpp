@@ -30,9 +30,9 @@ struct AttentionArgs : AttentionCall {
   std::int64_t tiles = 0;         // row tiles of one head or group; packed: an upper bound for all sequences together
   float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised; of kind decode its workspace
   float* partial_m_l = nullptr;   // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
-  void* copies = nullptr;  // sm90, kinds halves and fp8: operands in another form, in the workspace
-  void* rotated = nullptr;  // with rotary embedding: the rotated q, dense
-  bool early = false;       // programmatic dependent launch (gpu/blocks/stream_order.cuh)
+  void* copies = nullptr;         // sm90, kinds halves and fp8: operands in another form, in the workspace
+  void* rotated = nullptr;        // with rotary embedding: the rotated q, dense
+  bool early = false;             // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
 /// A variant's limits and tiles. The plan decides by these facts, even if the code of the variant is not built.

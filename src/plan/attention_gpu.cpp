@@ -19,9 +19,9 @@
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
 #include "tiles/attention_forward/halves_workspace.hpp"
-#include "tiles/attention_forward/turned_v.hpp"
 #include "tiles/attention_forward/sm90.hpp"
 #include "tiles/attention_forward/sm90_decode.hpp"
+#include "tiles/attention_forward/turned_v.hpp"
 
 namespace falchion {
 namespace {

@@ -112,8 +112,8 @@ struct AttentionPlan {
   bool counted = false;         // GPU: they draw their tiles from a counter in the workspace, the longest first
   bool early = false;           // GPU: the kernel may be started before the one before it is done
   std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1
-  std::size_t copies = 0;  // GPU: bytes into it where kinds halves and fp8 have operands in another form
-  std::size_t rotated = 0;  // GPU: bytes into it where the rotated q lies
+  std::size_t copies = 0;       // GPU: bytes into it where kinds halves and fp8 have operands in another form
+  std::size_t rotated = 0;      // GPU: bytes into it where the rotated q lies
   AttentionBackwardPlan backward{};
 };
 

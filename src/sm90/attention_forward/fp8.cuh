@@ -20,13 +20,14 @@ using i8 = std::int8_t;
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_fp8() {
   using Config = Fp8Config<Element, kD>;
-  return attention_kernel_of<Config>([](const AttentionArgs& a, void* stream) {
+  return attention_kernel_of<Config, bf16>([](const AttentionArgs& a, void* stream) {
     AttentionArgs loaded = a;
     const int error = launch_turn_v<kD>(a, &loaded.v, stream);
     if (error != cudaSuccess) return error;
     const int second = launch_attention_forward<Config, Fp8Consumer<Config>>(a, loaded, stream);
     if (second != cudaSuccess || a.splits == 1) return second;
-    return a.type_o == Number::f16 ? launch_attention_combine<f16>(a, stream) : launch_attention_combine<bf16>(a, stream);
+    return a.type_o == Number::f16 ? launch_attention_combine<f16>(a, stream)
+                                   : launch_attention_combine<bf16>(a, stream);
   });
 }
 

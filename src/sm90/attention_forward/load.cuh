@@ -149,7 +149,7 @@ FALCHION_DEVICE void produce(const AttentionArgs& a, const Divisors& by, const T
         load_turned_v<Config>(a, maps.v, tile, head, row, shared.full_v[at_v.stage], shared.v[at_v.stage].v);
       else
         load_boxes<Config::kBoxesV, Config::kBoxV>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
-                                                 head, row, batch);
+                                                   head, row, batch);
       at_v.advance();
     };
     load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));

@@ -12,15 +12,38 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
+/// Rounds two numbers of O to Element.
+template <class Element>
+struct PairOfO {
+  FALCHION_DEVICE explicit PairOfO(const AttentionArgs&) {}
+  FALCHION_DEVICE std::uint32_t operator()(float x, float y) const { return round(x, y); }
+  static FALCHION_DEVICE std::uint32_t round(float x, float y) {
+    const auto pair = cutlass::NumericArrayConverter<Element, float, 2>::convert({x, y});
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  }
+};
+/// An O of bf16 or f16, as the run says. Kind fp8 has no registers for code of both.
+struct Of16Bits {
+  std::uint16_t bits;
+};
+template <>
+struct PairOfO<Of16Bits> {
+  bool f16_;
+  FALCHION_DEVICE explicit PairOfO(const AttentionArgs& a) : f16_(a.type_o == Number::f16) {}
+  FALCHION_DEVICE std::uint32_t operator()(float x, float y) const {
+    const std::uint32_t of_f16 = PairOfO<f16>::round(x, y), of_bf16 = PairOfO<bf16>::round(x, y);
+    return f16_ ? of_f16 : of_bf16;
+  }
+};
+
 /// Stores O straight from the registers, without a trip through shared memory. In an atom of the accumulator a quad of
 /// lanes has 8 columns of a row, two in each lane. The lanes exchange the columns of 4 such atoms, so that each lane
 /// has all 8 columns of one atom and writes them as 16 bytes.
 template <class Element, class Output, class Coordinates>
 FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O, const Coordinates& cO) {
-  using Pair = cutlass::Array<Element, 2>;
   const int lane = static_cast<int>(threadIdx.x) % 4;
   Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
-  cutlass::NumericArrayConverter<Element, float, 2> converter;
+  const PairOfO<Element> round(a);
   CUTE_UNROLL
   for (int r = 0; r < size<0>(O); ++r) {
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
@@ -29,10 +52,7 @@ FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, con
     for (int c = 0; c < size<1>(O); c += 8) {  // 4 atoms
       std::uint32_t x[4];
       CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const Pair pair = converter(cutlass::Array<float, 2>{O(r, c + 2 * i), O(r, c + 2 * i + 1)});
-        x[i] = reinterpret_cast<const std::uint32_t&>(pair);
-      }
+      for (int i = 0; i < 4; ++i) x[i] = round(O(r, c + 2 * i), O(r, c + 2 * i + 1));
       transpose_quad(x);
       if (row < t.rows && c * 4 + lane * 8 < a.d_v) *reinterpret_cast<uint4*>(to + c * 4) = {x[0], x[1], x[2], x[3]};
     }

@@ -65,8 +65,9 @@ struct Tile {
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
-    const int words = 4 * 2 * stages;
-    const int of_qk = bytes_qk() * (stages_q * rows + stages * keys) * d, of_v = bytes_v() * stages * keys * rows_of_v();
+    const int words = 4 * 2 * stages + (kind == Kind::fp8 ? 4 * 2 * 2 * rows : 0);  // and scales of rows
+    const int of_qk = bytes_qk() * (stages_q * rows + stages * keys) * d,
+              of_v = bytes_v() * stages * keys * rows_of_v();
     return parts() * (of_qk + of_v) + (records + barriers + words + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.

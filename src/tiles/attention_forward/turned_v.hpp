@@ -12,8 +12,8 @@ namespace falchion::sm90 {
 /// V^T is (b, h_k, d_v, columns), of packed sequences (1, h_k, d_v, columns). A sequence begins with a block.
 inline constexpr int kTurnedBlock = 128;
 
-/// The block with which a packed sequence begins, from the row of k at which it does. Since blocks are whole, sequence i
-/// has one more than it may need.
+/// The block with which a packed sequence begins, from the row of k at which it does. Since blocks are whole, sequence
+/// i has one more than it may need.
 FALCHION_HD constexpr std::int64_t turned_block_of(std::int64_t begin, std::int64_t sequence) {
   return begin / kTurnedBlock + sequence;
 }

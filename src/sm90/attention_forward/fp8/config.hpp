@@ -32,8 +32,8 @@ struct Fp8Config {
   using Atom = cute::GMMA::Layout_K_SW128_Atom<T>;
   template <int kLines, int kDepth>
   using Stages = cute::Shape<cute::Int<kLines>, cute::Int<128>, cute::Int<kDepth>>;
-  using LayoutQ = decltype(cute::tile_to_shape(Atom<Element>{}, Stages<kRows, kStagesQ>{}));      // (M, D, stages)
-  using LayoutK = decltype(cute::tile_to_shape(Atom<Element>{}, Stages<kKeys, kStages>{}));       // (N, D, stages)
+  using LayoutQ = decltype(cute::tile_to_shape(Atom<Element>{}, Stages<kRows, kStagesQ>{}));     // (M, D, stages)
+  using LayoutK = decltype(cute::tile_to_shape(Atom<Element>{}, Stages<kKeys, kStages>{}));      // (N, D, stages)
   using LayoutVt = decltype(cute::tile_to_shape(Atom<e4m3>{}, Stages<kDv + kOnes, kStages>{}));  // (D + 8, N, stages)
 
   static constexpr int kSizeQ = kRows * kD, kSizeK = kKeys * kD, kSizeV = kDv * kKeys, kSizeOnes = kOnes * kKeys;
@@ -51,7 +51,8 @@ struct Fp8Config {
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier wanted;
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
-    std::uint32_t words[2][kStages];  // the scales of K
+    std::uint32_t words[2][kStages];                  // the scales of K
+    alignas(8) float row_units[128 * kConsumers][2];  // those of Q, of each thread's two rows
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes <= kTile.shared_limit());

@@ -100,9 +100,6 @@ class Fp8Consumer {
   FALCHION_DEVICE void walk() {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
-    const int begin = t.begin;
-    whole_begin = (t.unmasked_begin + kKeys - 1) / kKeys;
-    whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
     find_row_units(t);
     const float unit = unit_of_k();
     release_k();
@@ -117,7 +114,7 @@ class Fp8Consumer {
       pass_turn();
     }
     wait_v();
-    for (--n; n >= begin; --n) {
+    for (--n; n >= begin_of_keys(); --n) {
       wait_k();
       take_turn();
       start_s();   // S = Q K^T
@@ -139,17 +136,40 @@ class Fp8Consumer {
     at_q.advance();
   }
 
+  // Each tile of keys reads these from the record, since there are no registers for them.
+  FALCHION_DEVICE int begin_of_keys() const { return read_record(&TileRecord::begin); }
+  /// Whether some row of the tile does not see some key of tile n of the keys.
+  FALCHION_DEVICE bool is_masked(int n) const {
+    return n * kKeys < read_record(&TileRecord::unmasked_begin) ||
+           (n + 1) * kKeys > read_record(&TileRecord::unmasked_end);
+  }
+  FALCHION_DEVICE int read_record(int TileRecord::*of) const {
+    int x;
+    asm volatile("ld.shared.s32 %0, [%1];"
+                 : "=r"(x)
+                 : "r"(cute::cast_smem_ptr_to_uint(&(shared.tile[at_tile.stage].*of))));
+    return x;
+  }
   static FALCHION_DEVICE auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// The scales of this thread's rows of Q, in eighths of a bit.
+  /// Writes the scales of this thread's rows of Q, in eighths of a bit, to where row_unit reads them.
   FALCHION_DEVICE void find_row_units(const TileRecord& tile) {
     const auto at = coordinates();
     CUTE_UNROLL
-    for (int r = 0; r < 2; ++r)
-      of_row[r] = 8 * scale_of_row(a, tile, by, min(tile.row0 + static_cast<int>(get<0>(at(r, 0))), tile.rows - 1));
+    for (int r = 0; r < 2; ++r) {
+      const int row = static_cast<int>(get<0>(at(r, 0)));
+      shared.row_units[threadIdx.x][r] = 8 * scale_of_row(a, tile, by, min(tile.row0 + row, tile.rows - 1));
+    }
+  }
+  FALCHION_DEVICE float2 row_units() const {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x.x), "=f"(x.y)
+                 : "r"(cute::cast_smem_ptr_to_uint(&shared.row_units[threadIdx.x])));
+    return x;
   }
   /// The scale of the stage of K, with that of the problem.
   FALCHION_DEVICE float unit_of_k() const {
@@ -161,9 +181,8 @@ class Fp8Consumer {
   }
   /// S becomes codes.
   FALCHION_DEVICE void make_codes(int n, float unit) {
-    float c[2];
-    CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) c[r] = of_row[r] * unit;
+    const float2 of_rows = row_units();
+    const float c[2] = {of_rows.x * unit, of_rows.y * unit};
     auto t = floats_of_s();
     if constexpr (!std::is_same_v<typename Config::SumQk, float>) {
       CUTE_UNROLL
@@ -172,7 +191,7 @@ class Fp8Consumer {
     CUTE_UNROLL
     for (int i = 0; i < size(t); ++i) t(i) = fmaf(t(i), c[row_of(i)], Codes::kMagic);
     auto T = rows_columns(as_mma_accumulator(t));
-    if (static_cast<unsigned>(n - whole_begin) >= whole_count) {
+    if (is_masked(n)) {
       asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
       keep_band(a, shared.tile[at_tile.stage].read(by), T, coordinates(), n * kKeys);  // mask.keep
       CUTE_UNROLL
@@ -217,26 +236,18 @@ class Fp8Consumer {
       CUTE_UNROLL
       for (int i = 0; i < size(rO); ++i) rO(i) *= scale;
     }
-    store_in_type(t, softmax, rO);
+    store_tile<OutputConfig>(a, t, softmax, 1.f, rO);
   }
   FALCHION_DEVICE void store_empty(const AttentionTile& t) const {
     auto zeros = make_tensor<float>(Layout<Int<kDv / 2>>{});
     clear(zeros);
     CodesSoftmax none;
     none.reset();
-    store_in_type(t, none, zeros);
+    store_tile<OutputConfig>(a, t, none, 1.f, zeros);
   }
-  template <class Type>
-  struct OutputOf : Config {
-    using Element = Type;
+  struct OutputConfig : Config {
+    using Element = Of16Bits;
   };
-  template <class Output>
-  FALCHION_DEVICE void store_in_type(const AttentionTile& t, const CodesSoftmax& of, Output& o) const {
-    if (a.type_o == Number::f16)
-      store_tile<OutputOf<f16>>(a, t, of, 1.f, o);
-    else
-      store_tile<OutputOf<bf16>>(a, t, of, 1.f, o);
-  }
 
   /// As Consumer::start_first_s of kind plain.
   FALCHION_DEVICE void start_first_s(bool more) {
@@ -287,21 +298,18 @@ class Fp8Consumer {
 
   using MmaQk = typename Config::MmaQk;
   using MmaPv = typename Config::MmaPv;
-  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;                  // (64, N) f32 or s32
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;                 // (64, N) f32 or s32
   decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<kDv + Config::kOnes>>{})) rOt;  // (64, D + 8) f32
-  decltype(make_tensor<float>(Layout<Int<kDv / 2>>{})) rO;                                      // (64, D) f32
-  decltype(make_tensor<e4m3>(Layout<Int<kKeys / 2>>{})) p;                                      // P (64, N)
+  decltype(make_tensor<float>(Layout<Int<kDv / 2>>{})) rO;                                     // (64, D) f32
+  decltype(make_tensor<e4m3>(Layout<Int<kKeys / 2>>{})) p;                                     // P (64, N)
   CodesSoftmax softmax;
   TileOfCodes codes;
   float top_of_ot[2] = {Codes::kNothing, Codes::kNothing};  // what P of Ot is relative to
-  float of_row[2];                                                       // the scales of this thread's rows
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
   int stage_v = 0;  // the stage whose V the running product reads
   int skipped = 0;  // the number of tiles of keys that this warpgroup skips (count_unseen)
-  int whole_begin = 0;
-  unsigned whole_count = 0;  // the tiles of keys that need no mask
 
   const AttentionArgs& a;
   const Divisors& by;

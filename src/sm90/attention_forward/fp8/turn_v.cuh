@@ -22,11 +22,12 @@ FALCHION_DEVICE void turn_bytes(std::uint32_t (&x)[4]) {
   x[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-/// One block of 128 keys of one head: the grid is (sequence, head, block), with one sequence where they are packed. Keys
-/// past the end become 0. a.v is V as the caller has it, with 16-byte aligned rows and a d_v that is a multiple of 16.
+/// One block of 128 keys of one head: the grid is (sequence, head, block), with one sequence where they are packed.
+/// Keys past the end become 0. a.v is V as the caller has it, with 16-byte aligned rows and a d_v that is a multiple
+/// of 16.
 template <int kD>
-__global__ void __launch_bounds__(256) turn_v(const __grid_constant__ AttentionArgs a, unsigned char* to,
-                                              std::int64_t columns) {
+__global__ void __launch_bounds__(256)
+    turn_v(const __grid_constant__ AttentionArgs a, unsigned char* to, std::int64_t columns) {
   constexpr int kBlock = kTurnedBlock, kLine = kBlock / 4 + 1;  // words; one more against bank conflicts
   __shared__ std::uint32_t turned[kD * kLine];
   let_next_kernel_start();
