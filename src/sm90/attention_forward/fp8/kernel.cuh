@@ -101,9 +101,9 @@ class Fp8Consumer {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
     find_row_units(t);
-    const float unit = unit_of_k();
+    const TileUnits units = units_of(n);
     release_k();
-    make_codes(n, unit);
+    make_codes(n, units);
     make_p();
     for (; skipped > 0; --skipped) {
       wait_v();
@@ -121,11 +121,11 @@ class Fp8Consumer {
       add_ot();    // O += Ot, of tile n + 2
       start_ot();  // Ot = P V, of tile n + 1
       pass_turn();
-      const float unit = unit_of_k();
+      const TileUnits units = units_of(n);
       advance_v();
       wait_multiply<1>(rS);
       release_k();
-      make_codes(n, unit);
+      make_codes(n, units);
       wait_v();  // its branch keeps ptxas from moving the wait for Ot up
       wait_multiply<0>(rOt);
       release(shared.empty_v[stage_v]);
@@ -179,19 +179,27 @@ class Fp8Consumer {
                  : "r"(cute::cast_smem_ptr_to_uint(&shared.words[at_k.parity][at_k.stage])));
     return unit;
   }
-  /// S becomes codes.
-  FALCHION_DEVICE void make_codes(int n, float unit) {
+  /// What is read ahead of the wait for S: the unit of S of each row, in eighths of a bit, and is_masked.
+  struct TileUnits {
+    float c[2];
+    bool masked;
+  };
+  FALCHION_DEVICE TileUnits units_of(int n) const {
+    const float unit = unit_of_k();
     const float2 of_rows = row_units();
-    const float c[2] = {of_rows.x * unit, of_rows.y * unit};
+    return {{of_rows.x * unit, of_rows.y * unit}, is_masked(n)};
+  }
+  /// S becomes codes.
+  FALCHION_DEVICE void make_codes(int n, const TileUnits& units) {
     auto t = floats_of_s();
     if constexpr (!std::is_same_v<typename Config::SumQk, float>) {
       CUTE_UNROLL
       for (int i = 0; i < size(rS); ++i) t(i) = static_cast<float>(rS(i));
     }
     CUTE_UNROLL
-    for (int i = 0; i < size(t); ++i) t(i) = fmaf(t(i), c[row_of(i)], Codes::kMagic);
+    for (int i = 0; i < size(t); ++i) t(i) = fmaf(t(i), units.c[row_of(i)], Codes::kMagic);
     auto T = rows_columns(as_mma_accumulator(t));
-    if (is_masked(n)) {
+    if (units.masked) {
       asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
       keep_band(a, shared.tile[at_tile.stage].read(by), T, coordinates(), n * kKeys);  // mask.keep
       CUTE_UNROLL
