@@ -37,6 +37,7 @@ class Fp8Consumer {
       clear(rO);
       clear(rOt);
       softmax.reset();
+      top_of_ot[0] = top_of_ot[1] = Codes::kNothing;  // the first add_ot of a tile adds zeros
       wait_multiply<0>(rS);
       walk();
       start_ot();
@@ -312,7 +313,7 @@ class Fp8Consumer {
   decltype(make_tensor<e4m3>(Layout<Int<kKeys / 2>>{})) p;                                     // P (64, N)
   CodesSoftmax softmax;
   TileOfCodes codes;
-  float top_of_ot[2] = {Codes::kNothing, Codes::kNothing};  // what P of Ot is relative to
+  float top_of_ot[2];  // what P of Ot is relative to
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
