@@ -37,7 +37,6 @@ class Fp8Consumer {
       clear(rO);
       clear(rOt);
       softmax.reset();
-      top_of_ot[0] = top_of_ot[1] = Codes::kNothing;  // the first add_ot of a tile adds zeros
       wait_multiply<0>(rS);
       walk();
       start_ot();
@@ -192,21 +191,19 @@ class Fp8Consumer {
   }
   /// S becomes codes.
   FALCHION_DEVICE void make_codes(int n, const TileUnits& units) {
-    auto t = floats_of_s();
+    auto x = floats_of_s();
     if constexpr (!std::is_same_v<typename Config::SumQk, float>) {
       CUTE_UNROLL
-      for (int i = 0; i < size(rS); ++i) t(i) = static_cast<float>(rS(i));
+      for (int i = 0; i < size(rS); ++i) x(i) = static_cast<float>(rS(i));
     }
     CUTE_UNROLL
-    for (int i = 0; i < size(t); ++i) t(i) = fmaf(t(i), units.c[row_of(i)], Codes::kMagic);
-    auto T = rows_columns(as_mma_accumulator(t));
+    for (int i = 0; i < size(x); ++i) x(i) = fmaf(x(i), units.c[row_of(i)], softmax.addend[row_of(i)]);
+    auto X = rows_columns(as_mma_accumulator(x));
     if (units.masked) {
       asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
-      keep_band(a, shared.tile[at_tile.stage].read(by), T, coordinates(), n * kKeys);  // mask.keep
-      CUTE_UNROLL
-      for (int i = 0; i < size(t); ++i) t(i) = t(i) == -FALCHION_INF ? Codes::kMasked : t(i);
+      keep_band(a, shared.tile[at_tile.stage].read(by), X, coordinates(), n * kKeys);  // mask.keep
     }
-    codes.find_tops(T);
+    softmax.find_codes(X, rows_columns(as_mma_accumulator(rO)));
   }
   FALCHION_DEVICE auto floats_of_s() {
     if constexpr (std::is_same_v<typename Config::SumQk, float>) {
@@ -217,23 +214,20 @@ class Fp8Consumer {
   }
   /// P from codes. Within each 16 keys V^T has them in an order in which a thread's accumulators of S are its operand.
   FALCHION_DEVICE void make_p() {
-    const auto t = floats_of_s();
-    const auto code = [&](int i) { return codes.code(t(i), row_of(i)); };
+    const auto x = floats_of_s();
     auto words = recast<std::uint32_t>(p);
     CUTE_UNROLL
     for (int i = 0; i < size(words); ++i) {
       const int from = i / 2 * 8 + i % 2 * 2;
-      words(i) = pack_bytes(code(from), code(from + 1), pack_bytes(code(from + 4), code(from + 5), 0));
+      words(i) = pack_codes(x(from), x(from + 1), pack_codes(x(from + 4), x(from + 5), 0));
     }
   }
   /// O += Ot, and the same for the sums of P.
   FALCHION_DEVICE void add_ot() {
-    float factor[2], shrink[2];
-    if (softmax.weigh(top_of_ot, factor, shrink)) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
     CUTE_UNROLL
-    for (int i = 0; i < size(rO); ++i) rO(i) = fmaf(rOt(i), factor[row_of(i)], rO(i));
+    for (int i = 0; i < size(rO); ++i) rO(i) = fmaf(rOt(i), softmax.of_ot[row_of(i)], rO(i));
     CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) softmax.l[r] = fmaf(rOt(size(rO) + 2 * r), factor[r], softmax.l[r]);
+    for (int r = 0; r < 2; ++r) softmax.l[r] = fmaf(rOt(size(rO) + 2 * r), softmax.of_ot[r], softmax.l[r]);
   }
 
   /// O of the tile whose record was given back.
@@ -284,8 +278,7 @@ class Fp8Consumer {
     const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);             // (1, 1, N / 32, stages)
     using OperandA = Layout<Shape<Shape<_4, _2, _2>, _1, Int<kKeys / 32>>, Stride<Stride<_1, _4, _8>, _0, _16>>;
     start_multiply<true>(MmaPv{}, make_tensor(p.data(), OperandA{}), rV(_, _, _, at_v.stage), rOt);
-    CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) top_of_ot[r] = codes.top[r];
+    softmax.start_ot();
   }
   FALCHION_DEVICE void advance_v() {
     stage_v = at_v.stage;
@@ -312,8 +305,6 @@ class Fp8Consumer {
   decltype(make_tensor<float>(Layout<Int<kDv / 2>>{})) rO;                                     // (64, D) f32
   decltype(make_tensor<e4m3>(Layout<Int<kKeys / 2>>{})) p;                                     // P (64, N)
   CodesSoftmax softmax;
-  TileOfCodes codes;
-  float top_of_ot[2];  // what P of Ot is relative to
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
