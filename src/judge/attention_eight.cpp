@@ -15,8 +15,8 @@ namespace {
 /// e4m3 has 3 bits of fraction, so a rounded P is off by 2^-4 of itself. One that is made of a rounded score, as if the
 /// mantissa were a logarithm, is off by 0.078 of itself (docs/design/sm90_fp8.md), and the sum of the P by as much.
 constexpr double kRounding = 0.085;
-/// A kernel may take up to four times the 2^8 for P's largest number, so P below 2^-15 of the largest may be lost.
-constexpr double kLostP = 0x1p-15;
+/// Codes of P below 2^-6 stand for less than they should, and a kernel may have 2^6 for P's largest number, not 2^8.
+constexpr double kLostP = 0x1p-13;
 /// Of sums of magnitudes, for their roundings in f32.
 constexpr double kSums = 0x1p-20;
 /// Sums of products of e4m3 keep 13 bits on Hopper; those of i8 are exact, and f32 rounds what follows.
@@ -27,6 +27,7 @@ struct Row {
   std::vector<double> p;  // exp(s - the largest)
   std::vector<std::int64_t> keys;
   double l = 0, score_off = 0;
+  double share_of_sink = 0;  // of l
 
   explicit Row(const ref::Query<double>& query) {
     std::vector<double> scores;
@@ -42,7 +43,9 @@ struct Row {
     const double sink = query.sink(), top = std::max(most, sink);
     for (const double s : scores) p.push_back(std::exp(s - top));
     for (const double one : p) l += one;
-    if (query.a.sinks) l += std::exp(sink - top);
+    const double of_sink = query.a.sinks ? std::exp(sink - top) : 0;
+    l += of_sink;
+    share_of_sink = of_sink / l;
     if (query.a.dtype == DType::e4m3) score_off = kByteSums * products;
     score_off += kScores * (std::isfinite(sink) ? std::max(size, std::abs(sink)) : size);
   }
@@ -77,7 +80,9 @@ void add_row(const ref::Query<double>& query, const Row& row, std::int64_t at, E
     const auto element = static_cast<std::size_t>(at + d);
     const double scores = by_scores * spread + kSums * sum;
     out->each[element] = factor * (kRounding * spread + scores + n * lost) / row.l;
-    out->slack[element] = factor * (scores + std::sqrt(n) * lost / 2) / row.l;
+    const double by_sink =
+        kRounding * std::abs(o) * row.share_of_sink;  // all P may be off by the same, and the sink not
+    out->slack[element] = factor * ((scores + std::sqrt(n) * lost / 2) / row.l + by_sink);
   }
 }
 

@@ -15,8 +15,9 @@ struct Codes {
   static constexpr float kNan = 127;         // its code of NaN
   static constexpr float kMeanBits = .0575;  // log2 of the mean of (1 + f) / 2^f
   /// Each lane's largest code of a row may be from kLeast to kMost. Else the row's top is chosen anew, so that its
-  /// largest code is above kAim - 8 and at most kAim: two bits below 256.
-  static constexpr float kLeast = 48, kMost = 126.5, kAim = 104;
+  /// largest code is above kAim - 8 and at most kAim, that of 128. P below 2^-7 are less than their code, down to 0.
+  static constexpr float kLeast = 48, kMost = 126.5, kAim = 112;
+  static constexpr float kAt1 = 1.f / 128;  // makes the largest P about 1
 };
 
 /// Two codes as bytes, rounded to nearest and saturated to 0 to 255, below the lower half of `upper`. It is one
@@ -57,11 +58,20 @@ struct CodesSoftmax {
     }
     begun = false;
   }
+  /// After `finish`.
   FALCHION_DEVICE float reference(int r, float) const {
-    return l[r] == 0 ? -FALCHION_INF : m[r] - 8 - Codes::kMeanBits;
+    return l[r] == 0 ? -FALCHION_INF : m[r] - 1 - Codes::kMeanBits;
   }
   FALCHION_DEVICE float lse(int r, float) const {
     return l[r] == 0 ? -FALCHION_INF : (reference(r, 1) + log2(l[r])) * kLn2;
+  }
+  /// Makes l relative to 2^(m - 1), and O too. Weights of rows beside a sink would else be below what f32 can hold.
+  template <class Output>
+  FALCHION_DEVICE void finish(Output& o) {
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) l[r] *= Codes::kAt1;
+    CUTE_UNROLL
+    for (int i = 0; i < size(o); ++i) o(i) *= Codes::kAt1;
   }
   /// The product of the P that was made last starts.
   FALCHION_DEVICE void start_ot() {

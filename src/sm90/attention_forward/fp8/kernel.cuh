@@ -233,6 +233,7 @@ class Fp8Consumer {
   /// O of the tile whose record was given back.
   FALCHION_DEVICE void store() {
     const AttentionTile t = done().read(by);
+    softmax.finish(rO);
     if (a.v_scale.data != nullptr) {
       const float scale = static_cast<const float*>(
           a.v_scale.data)[t.q.batch * a.v_scale.stride[0] + by.ratio.div(t.h) * a.v_scale.stride[2]];
