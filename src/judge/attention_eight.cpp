@@ -15,8 +15,10 @@ namespace {
 /// e4m3 has 3 bits of fraction, so a rounded P is off by 2^-4 of itself. One that is made of a rounded score, as if the
 /// mantissa were a logarithm, is off by 0.078 of itself (docs/design/sm90_fp8.md), and the sum of the P by as much.
 constexpr double kRounding = 0.085;
-/// Codes of P below 2^-6 stand for less than they should, and a kernel may have 2^6 for P's largest number, not 2^8.
-constexpr double kLostP = 0x1p-13;
+/// Codes of P below 2^-6 stand for less than they should, and a kernel may have 2^5 for P's largest number, not 2^8.
+constexpr double kLostP = 0x1p-12;
+/// Beside a sink, weights of V as small as f32's smallest numbers may be lost.
+constexpr double kLostWeight = 0x1p-123;
 /// Of sums of magnitudes, for their roundings in f32.
 constexpr double kSums = 0x1p-20;
 /// Sums of products of e4m3 keep 13 bits on Hopper; those of i8 are exact, and f32 rounds what follows.
@@ -79,10 +81,10 @@ void add_row(const ref::Query<double>& query, const Row& row, std::int64_t at, E
     const double lost = kLostP * most * largest;
     const auto element = static_cast<std::size_t>(at + d);
     const double scores = by_scores * spread + kSums * sum;
-    out->each[element] = factor * (kRounding * spread + scores + n * lost) / row.l;
+    out->each[element] = factor * ((kRounding * spread + scores + n * lost) / row.l + vanished);
     const double by_sink =
         kRounding * std::abs(o) * row.share_of_sink;  // all P may be off by the same, and the sink not
-    out->slack[element] = factor * ((scores + std::sqrt(n) * lost / 2) / row.l + by_sink);
+    out->slack[element] = factor * ((scores + std::sqrt(n) * lost / 2) / row.l + by_sink + vanished);
   }
 }
 

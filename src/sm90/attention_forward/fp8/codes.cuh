@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/sm90_softmax.cuh"
 
 namespace falchion::sm90 {
@@ -15,9 +16,10 @@ struct Codes {
   static constexpr float kNan = 127;         // its code of NaN
   static constexpr float kMeanBits = .0575;  // log2 of the mean of (1 + f) / 2^f
   /// Each lane's largest code of a row may be from kLeast to kMost. Else the row's top is chosen anew, so that its
-  /// largest code is above kAim - 8 and at most kAim, that of 128. P below 2^-7 are less than their code, down to 0.
-  static constexpr float kLeast = 48, kMost = 126.5, kAim = 112;
-  static constexpr float kAt1 = 1.f / 128;  // makes the largest P about 1
+  /// largest code is above kAim - 8 and at most kAim, that of 64. An aim of 128 was 9 % slower at 4k keys, because
+  /// codes that do not fit were more frequent. P below 2^-6 become less than they should be, down to 0 at 2^-7.
+  static constexpr float kLeast = 48, kMost = 126.5, kAim = 104;
+  static constexpr float kAt1 = 1.f / 64;  // makes the largest P about 1
 };
 
 /// Two codes as bytes, rounded to nearest and saturated to 0 to 255, below the lower half of `upper`. It is one
@@ -60,12 +62,12 @@ struct CodesSoftmax {
   }
   /// After `finish`.
   FALCHION_DEVICE float reference(int r, float) const {
-    return l[r] == 0 ? -FALCHION_INF : m[r] - 1 - Codes::kMeanBits;
+    return l[r] == 0 ? -FALCHION_INF : m[r] - 2 - Codes::kMeanBits;
   }
   FALCHION_DEVICE float lse(int r, float) const {
     return l[r] == 0 ? -FALCHION_INF : (reference(r, 1) + log2(l[r])) * kLn2;
   }
-  /// Makes l relative to 2^(m - 1), and O too. Weights of rows beside a sink would else be below what f32 can hold.
+  /// Makes l relative to 2^(m - 2), and O too. Weights of rows beside a sink would else be below what f32 can hold.
   template <class Output>
   FALCHION_DEVICE void finish(Output& o) {
     CUTE_UNROLL
@@ -86,6 +88,7 @@ struct CodesSoftmax {
     constexpr unsigned kLeast = __builtin_bit_cast(unsigned, Codes::kLeast);
     constexpr unsigned kRange = __builtin_bit_cast(unsigned, Codes::kMost) - kLeast;
     bool fits = begun;
+    int most[2];
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
       int chain[kChains];  // of bits, because a maximum of integers takes half the time of one of floats
@@ -94,46 +97,61 @@ struct CodesSoftmax {
         const int bits = __float_as_int(x(r, c));
         chain[c % kChains] = c < kChains ? bits : max(chain[c % kChains], bits);
       }
-      const int most = max(max(chain[0], chain[1]), max(chain[2], chain[3]));
-      fits = fits && static_cast<unsigned>(most) - kLeast <= kRange;  // not if it is negative, or NaN
+      most[r] = max(max(chain[0], chain[1]), max(chain[2], chain[3]));
+      fits = fits && static_cast<unsigned>(most[r]) - kLeast <= kRange;  // not if it is negative, or NaN
     }
-    if (!__all_sync(~0u, fits)) place(x, o);
+    if (!__all_sync(~0u, fits)) place(x, o, most);
   }
 
  private:
-  /// Chooses the tops of rows whose largest code does not fit.
+  /// Chooses the tops of rows whose largest code does not fit. most: the largest bits of x of each row.
   template <class Scores, class Output>
-  FALCHION_DEVICE void place(Scores&& x, Output&& o) {
+  FALCHION_DEVICE void place(Scores&& x, Output&& o, const int (&most)[2]) {
+    float largest[2], shrink[2];
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) largest[r] = __int_as_float(most[r]);
+    if (__any_sync(~0u,
+                   most[0] < 0 || most[1] < 0)) {  // the largest of negative numbers does not have the largest bits
+      CUTE_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        largest[r] = most[r] < 0 ? -FALCHION_INF : largest[r];
+        CUTE_UNROLL
+        for (int c = 0; c < size<1>(x); ++c) largest[r] = fmaxf(largest[r], x(r, c));
+      }
+    }
+    bool lost = false, shrinks = false;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      float most = -FALCHION_INF;
-      bool lost = false;  // a score is NaN or +Inf, and so the row is NaN
+      // NaN and Inf have the largest bits. A row with one of them is NaN.
+      largest[r] = largest_of_row(most[r] >= __float_as_int(FALCHION_INF) ? FALCHION_INF : largest[r]);
+      const bool is_lost = largest[r] == FALCHION_INF, nothing = m[r] == kNothing;
+      const bool fits = largest[r] >= Codes::kLeast && largest[r] <= Codes::kMost;
+      const bool moves = !is_lost && largest[r] > -FALCHION_INF && (nothing || !fits);
+      const float shift = moves ? 8 * ceilf((largest[r] - Codes::kAim) * .125f) : 0.f;
+      addend[r] -= shift;
       CUTE_UNROLL
-      for (int c = 0; c < size<1>(x); ++c) {
-        most = fmaxf(most, x(r, c));
-        lost = lost || !(x(r, c) < FALCHION_INF);
+      for (int c = 0; c < size<1>(x); ++c) x(r, c) -= shift;
+      const float top = (Codes::kOf256 - addend[r]) * .125f;
+      const bool follows = is_lost ? nothing : moves && top - m[r] > kSlack;  // as a row that has seen nothing does
+      shrink[r] = follows ? power_of_whole(m[r] - top) : 1.f;
+      m[r] = follows ? top : m[r];
+      factor[r] = power_of_whole(top - m[r]);
+      lost = lost || is_lost;
+      shrinks = shrinks || (follows && !nothing);
+    }
+    if (__any_sync(~0u, lost)) {
+      CUTE_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        CUTE_UNROLL
+        for (int c = 0; c < size<1>(x); ++c) x(r, c) = largest[r] == FALCHION_INF ? Codes::kNan : x(r, c);
       }
-      most = largest_of_row(lost ? FALCHION_INF : most);
-      const bool nothing = m[r] == kNothing;
-      if (most == FALCHION_INF) {
-        CUTE_UNROLL
-        for (int c = 0; c < size<1>(x); ++c) x(r, c) = Codes::kNan;
-        m[r] = nothing ? 0 : m[r];
-        factor[r] = 1;
-      } else if (most > -FALCHION_INF && (nothing || most < Codes::kLeast || most > Codes::kMost)) {
-        const float shift = 8 * ceilf((most - Codes::kAim) * .125f);
-        addend[r] -= shift;
-        const float top = (Codes::kOf256 - addend[r]) * .125f, up = top - m[r];
-        const bool follows = up > kSlack;  // as that of a row that has seen nothing does
-        const float shrink = follows ? power_of_whole(-up) : 1.f;
-        m[r] = follows ? top : m[r];
-        factor[r] = follows ? 1.f : power_of_whole(up);
-        of_ot[r] *= shrink;
-        l[r] *= shrink;
-        CUTE_UNROLL
-        for (int c = 0; c < size<1>(o); ++c) o(r, c) *= shrink;
-        CUTE_UNROLL
-        for (int c = 0; c < size<1>(x); ++c) x(r, c) -= shift;
+    }
+    if (__any_sync(~0u, shrinks)) {
+      gpu::scale_rows(o, shrink);
+      CUTE_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        l[r] *= shrink[r];
+        of_ot[r] *= shrink[r];
       }
     }
     begun = __all_sync(~0u, m[0] != kNothing && m[1] != kNothing);
