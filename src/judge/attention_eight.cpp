@@ -81,9 +81,10 @@ void add_row(const ref::Query<double>& query, const Row& row, std::int64_t at, E
     const double lost = kLostP * most * largest;
     const auto element = static_cast<std::size_t>(at + d);
     const double scores = by_scores * spread + kSums * sum;
+    // With a sink small weights may vanish, and all P may be off by the same, and the sink not.
+    const double vanished = query.a.sinks ? kLostWeight * largest : 0;
+    const double by_sink = kRounding * std::abs(o) * row.share_of_sink;
     out->each[element] = factor * ((kRounding * spread + scores + n * lost) / row.l + vanished);
-    const double by_sink =
-        kRounding * std::abs(o) * row.share_of_sink;  // all P may be off by the same, and the sink not
     out->slack[element] = factor * ((scores + std::sqrt(n) * lost / 2) / row.l + by_sink + vanished);
   }
 }
