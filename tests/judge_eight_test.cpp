@@ -97,6 +97,14 @@ TEST(JudgeEight, CoarseProbabilitiesAreNotRight) {
   EXPECT_FALSE(passes({.lower = 12}, &x)) << "P is at most 2^-4";
 }
 
+/// P off by 0.07, up and down: within each element's bound, but more than rounding does on the whole.
+TEST(JudgeEight, FewProbabilitiesAreNotHeldToTheMean) {
+  const auto off = [](float p) { return p * (std::fmod(p * 4096, 2.F) < 1 ? 1.07F : 0.93F); };
+  Instance many = normal(500), few = normal(100);
+  EXPECT_FALSE(passes({.round = off}, &many)) << "32 rows see 16000 keys";
+  EXPECT_TRUE(passes({.round = off}, &few)) << "32 rows see 3200 keys";
+}
+
 /// The same V for all keys comes back.
 TEST(JudgeEight, AConstantVIsNoMatterOfRounding) {
   for (const std::int64_t s_k : {1, 3, 500}) {
@@ -133,7 +141,8 @@ TEST(JudgeEight, OneElementOfMany) {
     x.o.set(1, 20, 3, 9, kNan);
     EXPECT_FALSE(matches(x, reference));
     x.o.set(1, 20, 3, 9, o);
-    x.lse.set(1, 2, 20, 0, lse + 0.05F);
+    // The sum of the P that are multiplied with V of e4m3 may be off by 0.085 of itself.
+    x.lse.set(1, 2, 20, 0, lse + (types.v == DType::e4m3 ? 0.12F : 0.05F));
     EXPECT_FALSE(matches(x, reference));
   }
 }

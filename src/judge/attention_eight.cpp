@@ -103,6 +103,7 @@ EightBounds::EightBounds(const Attention& a, const Operands& x) {
         query.load_q(i);
         const Row row(query);
         if (row.p.empty()) continue;
+        seen += static_cast<std::int64_t>(row.p.size());
         if (std::isfinite(row.score_off)) score = std::max(score, row.score_off + (of_bytes ? kRounding : 0));
         const std::int64_t at = ((query.q_rows.batch * o[1] + query.q_rows.begin + i) * o[2] + h) * o[3];
         if (of_bytes) add_row(query, row, at, this);
