@@ -182,7 +182,7 @@ TEST_F(EightOnHopper, OperandsThatTmaCannotMoveAreRefused) {
 
 TEST_F(EightOnHopper, CtasGoOverSeveralTiles) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
-    Instance x = make_eight(Case{"x", 12, 100, 100, 32, 8, d, d}.causal(), types, Shares::token);
+    Instance x = make_eight(Case{"x", 48, 40, 40, 8, 8, d, d}.causal(), types, Shares::token);
     OnDevice device(kHopper, &x);
     ASSERT_OK(device.status());
     const PlanData& plan = *data_of(device.plan());
