@@ -152,7 +152,7 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 
 /// Whether the kernel cuts the keys of packed rows into parts, too.
 bool cuts_packed(const Variant& listed) {
-  return (is_for_pages(listed) && listed.backend == Backend::sm90) || is_for_bytes_of_q(listed);
+  return listed.backend == Backend::sm90 && (is_for_pages(listed) || is_for_bytes_of_q(listed));
 }
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
@@ -249,6 +249,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 
 /// The kind of sm80 that takes operands of any layout.
 VariantKind general_kind(const Attention& a) {
+  if (is_8bit(a.dtype)) return VariantKind::eight;
   if (is_8bit(dtype_of_k(a))) return VariantKind::bytes;
   return a.page_size > 0 ? VariantKind::pages_general : VariantKind::general;
 }

@@ -13,6 +13,7 @@ enum class VariantKind : std::uint8_t {
   // Attention.
   decode,
   decode_bytes,
+  eight,
   fp8,
   halves,
   int8_scores,

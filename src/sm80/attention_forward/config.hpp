@@ -25,7 +25,7 @@ struct AttentionForwardConfig {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr bool kQInRegisters = kTile.q_in_registers;
-  static constexpr bool kPages = false, kBytes = false;
+  static constexpr bool kPages = false, kBytes = false, kBytesOfV = false;
   static_assert(kD % 32 == 0 && kRows % (16 * kWarps) == 0 && kKeys % 16 == 0 && (kStages == 1 || kStages == 2));
 
   // In shared memory a tile consists of boxes of 8 rows x 64 elements (a row of a box is 128 bytes, which is all 32

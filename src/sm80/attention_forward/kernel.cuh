@@ -52,6 +52,7 @@ FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Soft
   if (outgrown<Config>(softmax, loader, n, S, cS, scores.unit, top)) {
     softmax.raise(top, scores.unit, shrink);
     scale_rows(rows_columns(rO), shrink);
+    if constexpr (Config::kBytesOfV) scores.rounded.shrink(shrink);
   }
   scores.seen(top);
   softmax.start_update(S, scores.unit);
@@ -76,6 +77,7 @@ FALCHION_DEVICE void update_and_multiply(typename Config::TiledMma mma, Scores& 
       scores.drop(S, cS, key0, k);
       if constexpr (Config::kBytes) loader.scale_weights(key0 / Config::kKeys, k, S, cS);
       convert(make_tensor(rS.data(), as_operand_a(rS.layout()))(_, _, k), rP(_, _, k));
+      if constexpr (Config::kBytesOfV) scores.rounded.add(rP(_, _, k));
     }
   });
 }

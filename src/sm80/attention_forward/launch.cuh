@@ -10,6 +10,15 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
+/// Merges the parts of the keys. O has the type of the products; beside V of 8 bits a run says which.
+template <class Config>
+int combine(const AttentionArgs& a, void* stream) {
+  if constexpr (Config::kBytesOfV) {
+    if (a.type_o == Number::bf16) return launch_attention_combine<cutlass::bfloat16_t>(a, stream);
+  }
+  return launch_attention_combine<typename Config::Element>(a, stream);
+}
+
 /// Enqueues the launches and returns a cudaError_t.
 template <auto kKernel, class Config>
 int launch_attention(const AttentionArgs& a, void* stream) {
@@ -18,7 +27,7 @@ int launch_attention(const AttentionArgs& a, void* stream) {
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   const cudaError_t error = launch_kernel<kKernel>(static_cast<unsigned>(blocks), Config::kThreads,
                                                    Config::kSharedBytes, stream, a.early, a, Divisors(a));
-  return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
+  return error == cudaSuccess && a.splits > 1 ? combine<Config>(a, stream) : error;
 }
 
 }  // namespace falchion::sm80

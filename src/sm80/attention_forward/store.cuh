@@ -15,15 +15,15 @@ using namespace gpu;
 
 /// Stores O from registers through shared memory to global memory, 16 bytes per thread. Each warp handles its own rows,
 /// so no barrier of the CTA is needed.
-template <class Config, bool kAligned, class Output>
+template <class Config, class Element, bool kAligned, class Output>
 FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
-                             const Output& rO, typename Config::Element* shared) {
-  using Element = typename Config::Element;
-  const auto sO = make_tensor(make_smem_ptr(shared), typename Config::LayoutO{});  // (M, D)
-  const auto out = make_tiled_copy_C(typename Config::CopyAtomO{}, mma).get_thread_slice(threadIdx.x);
+                             const Output& rO, void* shared) {
+  const auto sO = make_tensor(make_smem_ptr(static_cast<Element*>(shared)), typename Config::LayoutO{});  // (M, D)
+  using CopyAtom = Copy_Atom<UniversalCopy<std::uint32_t>, Element>;
+  const auto out = make_tiled_copy_C(CopyAtom{}, mma).get_thread_slice(threadIdx.x);
   auto rounded = make_tensor<Element>(rO.layout());
   convert(rO, rounded);
-  copy(typename Config::CopyAtomO{}, out.retile_S(rounded), out.partition_D(sO));
+  copy(CopyAtom{}, out.retile_S(rounded), out.partition_D(sO));
   __syncwarp();
 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -71,9 +71,16 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   scores.store_row_max(softmax, cO);
+  if constexpr (Config::kBytesOfV) {
+    CUTE_UNROLL
+    for (int r = 0; r < Softmax::kSize; ++r) normal[r] = scores.factor_of_o(normal[r], softmax.l[r], r);
+  }
   normalise_rows(O, normal);
   if (a.splits > 1) return store_partial(a, t, O, cO);
-  store_o<Config, Scores::kAligned>(a, t, mma, rO, shared);
+  if constexpr (Config::kBytesOfV) {
+    if (a.type_o == Number::bf16) return store_o<Config, bf16, Scores::kAligned>(a, t, mma, rO, shared);
+  }
+  store_o<Config, typename Config::Element, Scores::kAligned>(a, t, mma, rO, shared);
 }
 
 }  // namespace falchion::sm80

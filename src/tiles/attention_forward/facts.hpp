@@ -13,6 +13,8 @@ struct attention_forward {
   static constexpr gpu::AttentionFacts sm80(VariantKind kind, VariantType type, int d,
                                             VariantTile tile = VariantTile::usual) {
     gpu::AttentionFacts facts = sm80::attention_forward_facts(sm80_kind(kind, type), d, tile);
+    if (kind == VariantKind::eight)
+      facts.shared_bytes = sm80::shared_bytes_of_eight(sm80::attention_forward_tile(sm80::Kind::eight, d, tile), type);
     if (kind == VariantKind::pages || kind == VariantKind::pages_general) facts.ctas = sm80::ctas_of_pages(facts.ctas);
     return facts;
   }
@@ -31,6 +33,7 @@ struct attention_forward {
       case VariantKind::general:
       case VariantKind::pages_general: return sm80::Kind::general;
       case VariantKind::bytes: return sm80::Kind::bytes;
+      case VariantKind::eight: return sm80::Kind::eight;
       default: return there_is_no_such_kind<sm80::Kind>();
     }
   }

@@ -8,7 +8,7 @@
 
 namespace falchion::sm80 {
 
-enum class Kind { plain, general, bytes, f32 };
+enum class Kind { plain, general, bytes, eight, f32 };
 
 /// One line of tiles.def.
 struct Tile {
@@ -40,6 +40,15 @@ constexpr int ctas_of_pages(int ctas) { return ctas < 8 ? ctas : 8; }
 
 /// For kind bytes: the scales of K and V of each key in the stages.
 constexpr int scale_bytes(int stages, int keys) { return 2 * 4 * stages * keys; }
+
+/// For kind eight: Q, K and V, and the bytes of the next K and V where those are to be widened to 16 bits. type: that
+/// of V where it has 16 bits, else that of Q.
+constexpr int shared_bytes_of_eight(const Tile& tile, VariantType type) {
+  const bool wide_v = type == VariantType::bf16 || type == VariantType::f16, wide_qk = type == VariantType::e4m3;
+  const int of_q = tile.rows * (wide_qk ? 2 : 1), of_k = tile.keys * (wide_qk ? 3 : 2),
+            of_v = tile.keys * (wide_v ? 4 : 3);
+  return tile.d * (of_q + of_k + of_v);
+}
 
 constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d, VariantTile name = VariantTile::usual) {
   const Tile tile = attention_forward_tile(kind, d, name);
