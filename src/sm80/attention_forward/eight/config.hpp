@@ -2,6 +2,8 @@
 // bits. It compiles without nvcc, as ../config.hpp does.
 #pragma once
 
+#include <cute/tensor.hpp>  // CuTe's headers need this one first.
+
 #include <cutlass/float8.h>
 
 #include <cstdint>
