@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   const EightLoader<Config> loader(a, t, shared);
   const int last = t.end - 1;
-  loader.load_q();
   if (last >= t.begin) loader.start_k(last);
+  loader.load_q();
   cp_async_fence();
   if constexpr (Config::kBytesOfV) {
     if (last >= t.begin) loader.start_v(last);

@@ -67,6 +67,7 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
   FALCHION_DEVICE EightLoader(const AttentionArgs& a, const AttentionTile& t, const EightTiles<Config>& shared)
       : Base(a, t), shared(shared) {}
 
+  /// Loads Q. What is to be widened goes through the place of the bytes of V, and is waited for.
   FALCHION_DEVICE void load_q() const {
     const auto sQ = shared.q();
     const auto* q = bytes_of(a.q) + t.q.batch * a.q.stride[0] + t.q.begin * a.q.stride[1];
@@ -78,10 +79,15 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
       load<Config::kRows, Config::kLanesOfBytes>(rows, columns, from,
                                                  [&](int, int row, int column) { return &sQ(row, column); });
     } else {
-      each_chunk<Config::kRows, Config::kLanesOfRaw>([&](int, int row, int column) {
-        const int left = row < rows ? columns - column : 0;
-        widen(gather(left > 0 ? from(row) + column : q, left), sQ, row, column);
-      });
+      CUTE_NO_UNROLL
+      for (int row0 = 0; row0 < Config::kRows; row0 += Config::kKeys) {
+        load<Config::kKeys, Config::kLanesOfRaw>(
+            rows - row0, columns, [&](int row) { return from(row0 + row); },
+            [&](int i, int, int) { return own_raw(shared.raw_v(), i); });
+        cp_async_fence();
+        cp_async_wait<0>();
+        widen_raw(shared.raw_v(), sQ, row0);
+      }
     }
   }
   /// Starts the load of K of tile n, and of V where it needs no widening.
@@ -119,23 +125,32 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
   }
   static FALCHION_DEVICE uint4* own_raw(uint4* raw, int i) { return raw + i * Config::kThreads + threadIdx.x; }
 
-  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row.
-  template <int kRows, int kLanes, class F>
+  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row. No address is kept
+  /// from tile to tile: at head dim 256 there are no registers for them.
+  template <int kRows, int kLanes, bool kUnrolled = true, class F>
   static FALCHION_DEVICE void each_chunk(F f) {
     constexpr int kPass = Config::kThreads / kLanes, kBoxes = Config::kD / (16 * kLanes);
-    const int row = static_cast<int>(threadIdx.x) / kLanes, column = static_cast<int>(threadIdx.x) % kLanes * 16;
+    const int thread = hidden(static_cast<int>(threadIdx.x));
+    const int row = thread / kLanes, column = thread % kLanes * 16;
     static_assert(kRows % kPass == 0);
-    CUTE_UNROLL
-    for (int i = 0; i < kRows / kPass * kBoxes; ++i)
-      f(i, row + i / kBoxes * kPass, column + i % kBoxes * (16 * kLanes));
+    const auto call = [&](int i) { f(i, row + i / kBoxes * kPass, column + i % kBoxes * (16 * kLanes)); };
+    if constexpr (kUnrolled) {
+      CUTE_UNROLL
+      for (int i = 0; i < kRows / kPass * kBoxes; ++i) call(i);
+    } else {
+      CUTE_NO_UNROLL
+      for (int i = 0; i < kRows / kPass * kBoxes; ++i) call(i);
+    }
   }
-  /// The first `left` of 16 bytes, and 0.
-  FALCHION_DEVICE uint4 gather(const std::uint8_t* from, int left) const {
-    if (a.aligned) return left > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    std::uint32_t words[4] = {};
-    CUTE_UNROLL
-    for (int i = 0; i < 16; ++i) words[i / 4] |= i < left ? std::uint32_t{from[i]} << i % 4 * 8 : 0U;
-    return {words[0], words[1], words[2], words[3]};
+  /// Copies the first `left` of 16 bytes, and 0 behind them.
+  static FALCHION_DEVICE void copy_bytes(const std::uint8_t* from, void* to, int left) {
+    CUTE_NO_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      std::uint32_t bytes = 0;
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) bytes |= 4 * word + i < left ? std::uint32_t{from[4 * word + i]} << i * 8 : 0U;
+      static_cast<std::uint32_t*>(to)[word] = bytes;
+    }
   }
   /// Rows and columns that do not exist become 0.
   template <int kRows, int kLanes, class From, class To>
@@ -145,8 +160,8 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
         copy_async(from(row) + column, to(i, row, column), row < rows && column < columns);
       });
     } else {
-      each_chunk<kRows, kLanes>([&](int i, int row, int column) {
-        *reinterpret_cast<uint4*>(to(i, row, column)) = gather(from(row) + column, row < rows ? columns - column : 0);
+      each_chunk<kRows, kLanes, false>([&](int i, int row, int column) {
+        copy_bytes(from(row) + column, to(i, row, column), row < rows ? columns - column : 0);
       });
     }
   }
@@ -161,9 +176,9 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
     *reinterpret_cast<uint4*>(&sX(row, column + 8)) = out[1];
   }
   template <class Shared>
-  static FALCHION_DEVICE void widen_raw(uint4* raw, const Shared& sX) {
+  static FALCHION_DEVICE void widen_raw(uint4* raw, const Shared& sX, int row0 = 0) {
     each_chunk<Config::kKeys, Config::kLanesOfRaw>(
-        [&](int i, int row, int column) { widen(*own_raw(raw, i), sX, row, column); });
+        [&](int i, int row, int column) { widen(*own_raw(raw, i), sX, row0 + row, column); });
   }
 
   const EightTiles<Config>& shared;
