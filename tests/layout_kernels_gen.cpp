@@ -121,6 +121,7 @@ int main() {
 #define TILE_sm80_general(d, tile) \
   sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
 #define TILE_sm80_bytes(d, tile)  // Its layouts are those of kind general.
+#define TILE_sm80_eight(d, tile)  // Its 16-bit layouts are those of kind plain, its bytes Hopper's of int8_scores.
 #define TILE_sm80_f32(d, tile)    // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind(d, tile)
 #define TILE_attention_forward_sm90(kind, d, tile, ...)                                                    \

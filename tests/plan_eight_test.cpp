@@ -31,7 +31,7 @@ TEST(EightPlan, Int8ScoresByHeadDimAndTypeOfV) {
   }
 }
 
-/// No other kernel of a GPU takes q of 8 bits, so this one takes few rows as well.
+/// The fastest kernel for q of 8 bits has none beside it for few rows, so it takes those as well.
 TEST(EightPlan, Int8ScoresHasWhatTheDefinitionAllows) {
   Attention all[] = {int8_problem(128), int8_problem(128), int8_problem(128), int8_problem(128),
                      int8_problem(128), int8_problem(128), int8_problem(128)};
@@ -64,11 +64,36 @@ TEST(EightPlan, PartsOfTheKeysBeginWithATile) {
   }
 }
 
-TEST(EightPlan, WhatNoKernelOfAGpuTakes) {
+/// Kind eight of sm80 takes every problem, and on Hopper what its own kinds do not take, or cannot move.
+TEST(EightPlan, KindEightTakesTheRest) {
   const std::string odd = variant_of(int8_problem(72), on(90, Backend::sm90));
   EXPECT_NE(odd.find("a head dim that is no multiple of 16 needs"), std::string::npos) << odd;
-  const std::string ampere = variant_of(int8_problem(128), on(80, Backend::sm80));
-  EXPECT_NE(ampere.find("no kernel of this back end takes q of 8 bits"), std::string::npos) << ampere;
+  EXPECT_EQ(variant_of(int8_problem(72), hopper()), "sm80 eight bf16 128");
+  for (const int d : {1, 64, 72, 128, 130, 256}) {
+    const int most = d <= 64 ? 64 : d <= 128 ? 128 : 256;
+    EXPECT_EQ(variant_of(int8_problem(d, DType::f16), on(80)), text("sm80 eight f16 ", most)) << d;
+    EXPECT_EQ(variant_of(int8_problem(d, DType::e4m3), on(80)), text("sm80 eight i8 ", most)) << d;
+    Attention fp8 = int8_problem(d);
+    fp8.dtype = DType::e4m3;
+    fp8.dtype_v = DType::as_q;
+    EXPECT_EQ(variant_of(fp8, on(80)), text("sm80 eight e4m3 ", most)) << d;
+  }
+  Attention parts = int8_problem(256);
+  parts.split_keys = 64;
+  EXPECT_EQ(variant_of(parts, on(80)), "sm80 eight bf16 256");
+}
+
+/// Only Hopper's kernels cut the keys of packed rows.
+TEST(EightPlan, Sm80CutsNoPackedKeys) {
+  Attention a = int8_problem(128);
+  a.b = a.h_q = a.h_k = 1;
+  a.s_q = 64;
+  a.s_k = 65536;
+  PlanData plan = decided(a, on(80));
+  EXPECT_GT(plan.attention().splits, 1);
+  a.packed = true;
+  plan = decided(a, on(80));
+  EXPECT_EQ(plan.attention().splits, 1);
 }
 
 }  // namespace

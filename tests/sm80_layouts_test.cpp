@@ -13,6 +13,7 @@
 #include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
 #include "sm80/attention_forward/config.hpp"
+#include "sm80/attention_forward/eight/config.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {
@@ -47,7 +48,8 @@ void for_each_variant(F f) {
   call(VariantConfig<f16, d, sm80::Kind::plain, VariantTile::few>{});
 #define TILE_sm80_general_usual(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
 #define TILE_sm80_bytes_usual(d) call(VariantConfig<bf16, d, sm80::Kind::bytes>{});
-#define TILE_sm80_f32_usual(d)  // This kernel lays its tiles out by itself, without CuTe.
+#define TILE_sm80_eight_usual(d)  // LayoutsOfEight, below
+#define TILE_sm80_f32_usual(d)    // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind##_##tile(d)
 #include "tiles/attention_forward/tiles.def"
   EXPECT_GE(count, 21);  // all tiles of the three kinds, and few in f16 too
@@ -213,6 +215,64 @@ TEST(Sm80Layouts, SharedMemory) {
     EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM of sm_90 has for its CTAs";
     EXPECT_LE(Config::kCtas * Config::kThreads, 1536) << "threads of an SM of sm_86 and sm_89";
   });
+}
+
+// ---- Kind eight: eight/kernel.cuh, eight/load.cuh ------------------------------------------------------------------
+
+/// 16 bytes a thread, kLanes threads a row, as EightLoader writes them: a chunk of bytes, or numbers `first` on of it.
+template <class Config, class Element, int kLanes, class Layout_>
+Access store_chunks(Layout_ layout, int first) {
+  constexpr int kPass = Config::kThreads / kLanes, kBoxes = Config::kD / (16 * kLanes);
+  return walk(Config::kThreads, size<0>(layout) / kPass * kBoxes, 16, [&](int thread, int i) {
+    return layout(thread / kLanes + i / kBoxes * kPass, thread % kLanes * 16 + i % kBoxes * (16 * kLanes) + first) *
+           static_cast<std::ptrdiff_t>(sizeof(Element));
+  });
+}
+struct OfBytes {
+  using Element = sm80::i8;
+};
+
+template <class Type, int kD>
+void expect_layouts_of_eight() {
+  using Config = sm80::EightConfig<Type, kD>;
+  using Q = typename Config::ByteLayoutQ;
+  using K = typename Config::ByteLayoutK;
+  using Element = typename Config::Element;
+  constexpr int kLanes = Config::kLanesOfBytes, kLanesOfRaw = Config::kLanesOfRaw;
+  typename Config::IntegerMma mma;
+  const auto copy_q = make_tiled_copy_A(typename Config::CopyAtomOfBytes{}, mma);
+  const auto copy_k = make_tiled_copy_B(typename Config::CopyAtomOfBytes{}, mma);
+  const auto sQ = tile<OfBytes>(Q{});
+  const auto sK = tile<OfBytes>(K{});
+  const auto of_q = [&](int thread) { return copy_q.get_thread_slice(thread).partition_S(sQ); };
+  const auto of_k = [&](int thread) { return copy_k.get_thread_slice(thread).partition_S(sK); };
+  const Access q = walk(Config::kThreads, 16, sQ, of_q), k = walk(Config::kThreads, 16, sK, of_k);
+  for (const Access& access :
+       {q, k, store_chunks<Config, sm80::i8, kLanes>(Q{}, 0), store_chunks<Config, sm80::i8, kLanes>(K{}, 0),
+        store_chunks<Config, Element, kLanesOfRaw>(typename Config::LayoutK{}, 0),
+        store_chunks<Config, Element, kLanesOfRaw>(typename Config::LayoutV{}, 8)}) {
+    EXPECT_EQ(access.worst, 1);
+    EXPECT_TRUE(access.whole);
+  }
+  EXPECT_TRUE(is_bijection(Q{}, Config::kRows * kD));
+  EXPECT_TRUE(is_bijection(K{}, Config::kKeys * kD));
+  EXPECT_TRUE(covers(all_of(q), Config::kRows * kD / 16));
+  EXPECT_TRUE(covers(all_of(store_chunks<Config, sm80::i8, kLanes>(Q{}, 0)), Config::kRows * kD / 16));
+  for (const auto& of_warp : k.warp) EXPECT_TRUE(covers(of_warp, Config::kKeys * kD / 16));
+  EXPECT_LE(Config::kSharedBytes, 99 << 10) << "what one CTA may have on sm_86 and sm_89";
+  EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 164 << 10) << "what an SM of sm_80 has for its CTAs";
+}
+
+TEST(Sm80Layouts, LayoutsOfEight) {
+  const auto of_type = [](auto type) {
+    using Type = decltype(type);
+    expect_layouts_of_eight<Type, 64>();
+    expect_layouts_of_eight<Type, 128>();
+    expect_layouts_of_eight<Type, 256>();
+  };
+  of_type(bf16{});
+  of_type(sm80::e4m3{});
+  of_type(sm80::i8{});
 }
 
 }  // namespace
