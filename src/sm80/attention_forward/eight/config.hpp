@@ -48,7 +48,7 @@ struct EightConfig : AttentionForwardConfig<std::conditional_t<sizeof(Type) == 2
   using CopyAtomOfBytes = cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, i8>;
 
   // Threads that load a row of a box, 16 bytes each. A chunk to be widened becomes two of a row of 128 bytes.
-  static constexpr int kLanesOfBytes = kByteBox / 16, kLanesOfRaw = 4;
+  static constexpr int kLanesOfBytes = kByteBox / 16, kLanesOfRaw = 4, kLanesOfV = 8;
 };
 
 }  // namespace falchion::sm80

@@ -8,8 +8,6 @@
 #include "base/host_device.hpp"
 #include "gpu/blocks/copy.cuh"
 #include "sm80/attention_forward/eight/config.hpp"
-#include "sm80/attention_forward/eight/scores.cuh"
-#include "sm80/attention_forward/load.cuh"
 #include "sm80/attention_forward/load_bytes.cuh"
 
 namespace falchion::sm80 {
@@ -57,15 +55,12 @@ struct EightTiles {
 };
 
 template <class Config>
-class EightLoader : public Loader<Config, EightScores<Config>> {
-  using Base = Loader<Config, EightScores<Config>>;
-  using Base::a, Base::t;
-
+class EightLoader {
  public:
   using Element = typename Config::Element;
 
   FALCHION_DEVICE EightLoader(const AttentionArgs& a, const AttentionTile& t, const EightTiles<Config>& shared)
-      : Base(a, t), shared(shared) {}
+      : a(a), t(t), shared(shared) {}
 
   /// Loads Q. What is to be widened goes through the place of the bytes of V, and is waited for.
   FALCHION_DEVICE void load_q() const {
@@ -97,19 +92,25 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
     const int columns = static_cast<int>(a.d_qk);
     if constexpr (Config::kIntegers) {
       const auto sK = shared.k(n);
-      load<Config::kKeys, Config::kLanesOfBytes>(this->keys_from(n), columns, from,
+      load<Config::kKeys, Config::kLanesOfBytes>(keys_from(n), columns, from,
                                                  [&](int, int row, int column) { return &sK(row, column); });
     } else {
-      load<Config::kKeys, Config::kLanesOfRaw>(this->keys_from(n), columns, from,
+      load<Config::kKeys, Config::kLanesOfRaw>(keys_from(n), columns, from,
                                                [&](int i, int, int) { return own_raw(shared.raw_k(), i); });
     }
-    if constexpr (!Config::kBytesOfV) this->load_v(n, shared.v(n), this->keys_from(n));
+    if constexpr (!Config::kBytesOfV) {
+      const auto sV = shared.v(n);
+      const auto* v = first_key(a.v, n, 2);
+      load<Config::kKeys, Config::kLanesOfV, 2>(
+          keys_from(n), 2 * static_cast<int>(a.d_v), [&](int row) { return v + 2 * row * a.v.stride[1]; },
+          [&](int, int row, int column) { return &sV(row, column / 2); });
+    }
   }
   /// Starts the load of V of tile n, which is to be widened.
   FALCHION_DEVICE void start_v(int n) const {
     const auto* v = first_key(a.v, n);
     load<Config::kKeys, Config::kLanesOfRaw>(
-        this->keys_from(n), static_cast<int>(a.d_v), [&](int row) { return v + row * a.v.stride[1]; },
+        keys_from(n), static_cast<int>(a.d_v), [&](int row) { return v + row * a.v.stride[1]; },
         [&](int i, int, int) { return own_raw(shared.raw_v(), i); });
   }
   /// Widens what this thread has loaded.
@@ -120,16 +121,19 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
   static FALCHION_DEVICE const std::uint8_t* bytes_of(const View& x) {
     return static_cast<const std::uint8_t*>(x.data);
   }
-  FALCHION_DEVICE const std::uint8_t* first_key(const View& x, int n) const {
-    return bytes_of(x) + t.k.batch * x.stride[0] + (t.k.begin + n * Config::kKeys) * x.stride[1] + t.h_kv * x.stride[2];
+  FALCHION_DEVICE const std::uint8_t* first_key(const View& x, int n, int size = 1) const {
+    return bytes_of(x) +
+           size * (t.k.batch * x.stride[0] + (t.k.begin + n * Config::kKeys) * x.stride[1] + t.h_kv * x.stride[2]);
   }
+  FALCHION_DEVICE int keys_from(int n) const { return t.k.length - n * Config::kKeys; }
   static FALCHION_DEVICE uint4* own_raw(uint4* raw, int i) { return raw + i * Config::kThreads + threadIdx.x; }
 
-  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row. No address is kept
+  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row, whose
+  /// numbers have kSize bytes. No address is kept
   /// from tile to tile: at head dim 256 there are no registers for them.
-  template <int kRows, int kLanes, bool kUnrolled = true, class F>
+  template <int kRows, int kLanes, int kSize = 1, bool kUnrolled = true, class F>
   static FALCHION_DEVICE void each_chunk(F f) {
-    constexpr int kPass = Config::kThreads / kLanes, kBoxes = Config::kD / (16 * kLanes);
+    constexpr int kPass = Config::kThreads / kLanes, kBoxes = kSize * Config::kD / (16 * kLanes);
     const int thread = hidden(static_cast<int>(threadIdx.x));
     const int row = thread / kLanes, column = thread % kLanes * 16;
     static_assert(kRows % kPass == 0);
@@ -153,14 +157,14 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
     }
   }
   /// Rows and columns that do not exist become 0.
-  template <int kRows, int kLanes, class From, class To>
+  template <int kRows, int kLanes, int kSize = 1, class From, class To>
   FALCHION_DEVICE void load(int rows, int columns, From from, To to) const {
     if (a.aligned) {
-      each_chunk<kRows, kLanes>([&](int i, int row, int column) {
+      each_chunk<kRows, kLanes, kSize>([&](int i, int row, int column) {
         copy_async(from(row) + column, to(i, row, column), row < rows && column < columns);
       });
     } else {
-      each_chunk<kRows, kLanes, false>([&](int i, int row, int column) {
+      each_chunk<kRows, kLanes, kSize, false>([&](int i, int row, int column) {
         copy_bytes(from(row) + column, to(i, row, column), row < rows ? columns - column : 0);
       });
     }
@@ -181,6 +185,8 @@ class EightLoader : public Loader<Config, EightScores<Config>> {
         [&](int i, int row, int column) { widen(*own_raw(raw, i), sX, row0 + row, column); });
   }
 
+  const AttentionArgs& a;
+  const AttentionTile& t;
   const EightTiles<Config>& shared;
 };
 
