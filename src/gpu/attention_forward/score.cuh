@@ -17,6 +17,15 @@ FALCHION_DEVICE float tanh_of(float x) {
   return 1 - __fdividef(2.f, 1 + exp2(2 * kLog2e * x));
 }
 
+/// The softcap of scores in the exponent of 2, if there is one.
+template <class Element, class S>
+FALCHION_DEVICE void cap_scores(const AttentionCall& a, S& s) {
+  if (!(a.softcap > 0)) return;
+  const float most = a.softcap * kLog2e, inverse = 1 / most;
+  CUTE_UNROLL
+  for (int i = 0; i < size(s); ++i) s(i) = most * tanh_of<Element>(s(i) * inverse);
+}
+
 /// Do scores need more than one factor for all?
 FALCHION_DEVICE bool is_more_than_scaled(const AttentionCall& a) {
   return a.softcap > 0 || a.alibi.data != nullptr || a.bias.data != nullptr || a.mask.data != nullptr;

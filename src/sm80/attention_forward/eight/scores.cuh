@@ -1,5 +1,5 @@
 // src/sm80/attention_forward/eight/scores.cuh: the scores of kind eight: S times the scales of its row of Q and of its
-// tile of keys, softcap and the band; and, where V has 8 bits, the sums of rounded P.
+// tile of keys, the cap and the band; and, where V has 8 bits, the sums of rounded P.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -60,16 +60,13 @@ struct EightScores {
   FALCHION_DEVICE void apply(S& s, const Coordinates&, int key0) {
     const float of_keys = a.scale * kLog2e * next;
     if (key0 > t.begin * Config::kKeys) next = scale_of_keys(a, t, key0 - Config::kKeys);
-    const float most = a.softcap * kLog2e, inverse = 1 / most;
     CUTE_UNROLL
     for (int r = 0; r < kLines; ++r) {
       const float factor = of_row[r] * of_keys;
       CUTE_UNROLL
       for (int c = 0; c < size<1>(s); ++c) s(r, c) *= factor;
     }
-    if (!(a.softcap > 0)) return;
-    CUTE_UNROLL
-    for (int i = 0; i < size(s); ++i) s(i) = most * tanh_of<f16>(s(i) * inverse);
+    cap_scores<f16>(a, s);
   }
   template <class S, class Coordinates>
   FALCHION_DEVICE void keep(S& s, const Coordinates& at, int key0) const {
