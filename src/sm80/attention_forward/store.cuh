@@ -78,7 +78,7 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
   normalise_rows(O, normal);
   if (a.splits > 1) return store_partial(a, t, O, cO);
   if constexpr (Config::kBytesOfV) {
-    if (a.type_o == Number::bf16) return store_o<Config, bf16, Scores::kAligned>(a, t, mma, rO, shared);
+    if (a.type_o == Number::bf16) return store_o<Config, cutlass::bfloat16_t, Scores::kAligned>(a, t, mma, rO, shared);
   }
   store_o<Config, typename Config::Element, Scores::kAligned>(a, t, mma, rO, shared);
 }
