@@ -15,23 +15,19 @@ namespace {
 constexpr Backend kColumns[] = {Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8};
 
-/// What no f32 kernel of the CPU has: with q of 8 bits o has 16. All else each has.
-constexpr Features kNotOnCpuInF32 = Feature::bytes_of_q;
-
-/// The types in which the back end has the features, from its GPU variants: ref has every feature that there is.
+/// The types in which the back end has the features, from its GPU variants: ref and the CPU have every feature that
+/// there is. Attention with q of 8 bits is a feature, not a type.
 std::vector<DType> types_with(const Operation& operation, Backend backend, Features wanted) {
   const auto all = listed_variants();
+  const bool bytes_are_a_feature = features_of_operation(operation.name).has(Feature::bytes_of_q);
   std::vector<DType> out;
   for (const DType dtype : kTypes) {
     const auto has_it = [&](const Variant& v) {
       const bool its = backend == Backend::ref || v.backend == backend;
-      if (!is_gpu(backend) && is_8bit(v.dtype) && features_of_operation(operation.name).has(Feature::bytes_of_q))
-        return false;  // it has that feature alone, which has a row
-      const Features lacked = is_gpu(backend)                                    ? wanted - v.features
-                              : backend == Backend::cpu && v.dtype == DType::f32 ? wanted & kNotOnCpuInF32
-                                                                                 : Features();
+      const Features lacked = is_gpu(backend) ? wanted - v.features : Features();
       return its && v.is(operation.name) && v.dtype == dtype && lacked.empty();
     };
+    if (is_8bit(dtype) && bytes_are_a_feature) continue;
     if (std::any_of(all.begin(), all.end(), has_it)) out.push_back(dtype);
   }
   return out;
@@ -43,8 +39,9 @@ std::string names(const std::vector<DType>& types) {
   return out;
 }
 
-/// A tick if all types of the back end have the feature, else those that have it.
+/// A tick if all types of the back end have the feature, else those that have it. q of 8 bits has types of its own.
 std::string cell(const Operation& operation, Backend backend, Feature feature) {
+  if (feature == Feature::bytes_of_q) return types_with(operation, backend, feature).empty() ? "" : " ✓";
   const std::vector<DType> types = types_with(operation, backend, feature);
   return types == types_with(operation, backend, {}) && !types.empty() ? " ✓" : names(types);
 }
