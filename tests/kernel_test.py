@@ -46,11 +46,11 @@ def rows():
            "tests/cuda/gemm_few_run_test.cpp" in said["device_tests"])
     # A folder, or the beginning of names: what begins there.
     said = kernel.report("sm90/attention_forward")
-    expect(f"sm90/attention_forward: {said['rebuilt']}", said["rebuilt"] == 53 and
+    expect(f"sm90/attention_forward: {said['rebuilt']}", said["rebuilt"] == 55 and
            said["variants"] == ["attention_forward sm90 decode bf16 128", "attention_forward sm90 decode_bytes bf16 128",
                                 "attention_forward sm90 plain bf16 128", "attention_forward sm90 score bf16 128",
                                 "attention_forward sm90 halves f32 128", "attention_forward sm90 pages bf16 128",
-                                "attention_forward sm90 int8_scores bf16 128"])
+                                "attention_forward sm90 int8_scores bf16 128", "attention_forward sm90 fp8 e4m3 128"])
     expect("sm90/attention_forward: layouts", "sm90_layouts_test" in said["cuda_host_tests"])
     # Of a kind with several tiles the usual one, or the first.
     said = kernel.report(place("gemm_plain", "sm80"))
