@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <optional>
 #include <vector>
 
 #include "ladder/attention/step.hpp"
@@ -9,6 +11,7 @@
 #include "ladder/linear/step.hpp"
 #include "runtime/runtime.hpp"
 #include "support/compare.hpp"
+#include "support/eight.hpp"
 #include "support/gradients.hpp"
 #include "support/instance.hpp"
 #include "support/ladder.hpp"
@@ -17,18 +20,23 @@
 namespace falchion::testing {
 namespace {
 
-Status run_on_gpu(const ladder::Step& step, const ladder::Problem& p, const Instance& x) {
+/// run(p, tensors) on copies of the operands.
+template <class Run>
+Status run_on_copies(const Run& run, std::size_t workspace_bytes, const ladder::Problem& p, const Instance& x) {
   const std::size_t q_bytes = std::size_t{2} * p.b * p.s_q * p.h * p.d,
                     k_bytes = std::size_t{2} * p.b * p.s_k * p.h * p.d;
-  const OnDevice q(q_bytes), k(k_bytes), v(k_bytes), o(q_bytes), workspace(step.workspace_bytes(p));
+  const OnDevice q(q_bytes), k(k_bytes), v(k_bytes), o(q_bytes), workspace(workspace_bytes);
   const auto put = [](const OnDevice& to, const HostTensor& from, std::size_t bytes) {
     return bytes == 0 ? Status{} : cuda::copy(to.data(), from.view().data, bytes);
   };
   for (const Status& status : {put(q, x.q, q_bytes), put(k, x.k, k_bytes), put(v, x.v, k_bytes), put(o, x.o, q_bytes)})
     if (!status) return status;
-  if (Status status = step.run(p, {q.data(), k.data(), v.data(), o.data(), workspace.data()}, nullptr); !status)
-    return status;
+  if (Status status = run(p, {q.data(), k.data(), v.data(), o.data(), workspace.data()}); !status) return status;
   return cuda::copy(x.o.view().data, o.data(), q_bytes);
+}
+Status run_on_gpu(const ladder::Step& step, const ladder::Problem& p, const Instance& x) {
+  const auto run = [&](const auto& p, const ladder::Tensors& t) { return step.run(p, t, nullptr); };
+  return run_on_copies(run, step.workspace_bytes(p), p, x);
 }
 
 Status run_on_cpu(const ladder::Step& step, const ladder::Problem& p, const Instance& x) {
@@ -36,6 +44,18 @@ Status run_on_cpu(const ladder::Step& step, const ladder::Problem& p, const Inst
   return step.run(p, {x.q.view().data, x.k.view().data, x.v.view().data, x.o.view().data, workspace.data()}, nullptr);
 }
 
+HostTensor as_bf16(const HostTensor& x) {
+  HostTensor out(DType::bf16, x.shape());
+  x.for_each([&](auto b, auto s, auto h, auto d) { out.set(b, s, h, d, x.get(b, s, h, d)); });
+  return out;
+}
+/// The instance, with numbers of 8 bits in those of 16 that a step takes.
+Instance widened(Instance x) {
+  for (HostTensor* tensor : {&x.q, &x.k, &x.v}) *tensor = as_bf16(*tensor);
+  return x;
+}
+
+/// A step that rounds to 8 bits first gets numbers that it need not round, and the rule is that for attention of e4m3.
 template <class Run>
 void check_steps(std::span<const ladder::Step* const> steps, DType dtype, const Run& run) {
   for (const LadderSize& size : kLadderSizes) {
@@ -44,6 +64,9 @@ void check_steps(std::span<const ladder::Step* const> steps, DType dtype, const 
       if (causal) row = std::move(row).causal(Align::bottom_right);
       Instance x = make_instance(row, dtype, 11);
       const Reference reference(x);
+      Instance eight = make_eight(row, {DType::e4m3, DType::e4m3, DType::bf16}, Shares::no, 11);
+      const Instance eight_wide = widened(eight);
+      const std::optional<Reference> of_eight = dtype == DType::bf16 ? std::optional<Reference>(eight) : std::nullopt;
       const ladder::Problem p{.b = size.b,
                               .h = size.h,
                               .s_q = size.s_q,
@@ -54,10 +77,11 @@ void check_steps(std::span<const ladder::Step* const> steps, DType dtype, const 
       for (const ladder::Step* step : steps) {
         SCOPED_TRACE(std::string(step->name) + (causal ? " causal" : " full") + " s_q " + std::to_string(size.s_q) +
                      " s_k " + std::to_string(size.s_k) + " d " + std::to_string(size.d));
-        x.poison_outputs();
-        const Status status = run(*step, p, x);
+        Instance& checked = step->eight_bits ? eight : x;
+        checked.poison_outputs();
+        const Status status = run(*step, p, step->eight_bits ? eight_wide : x);
         ASSERT_TRUE(status) << status.why;
-        EXPECT_TRUE(matches(x, reference));
+        EXPECT_TRUE(matches(checked, step->eight_bits ? *of_eight : reference));
       }
     }
   }
@@ -73,6 +97,42 @@ TEST(Ladder, GpuStepsGiveTheDefinition) {
   for (const ladder::Step* step : ladder::gpu_steps())
     if (step->runs_on(device.sm)) steps.push_back(step);
   check_steps(steps, DType::bf16, run_on_gpu);
+}
+
+/// The mean of O over what it should be, with equal scores, which the zeros of q make, and V of normal numbers of
+/// mean 1.
+double share_of_mean(int keys, int tiles) {
+  Instance x = make_instance(Case{"mean", 1, 64, keys, 1, 1, 64, 64}.no_lse(), DType::bf16, 11);
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
+  double exact = 0, sum = 0;
+  x.v.for_each([&](auto b, auto s, auto h, auto d) {
+    const float number = f32_from_e4m3(e4m3_from_f32(x.v.get(b, s, h, d) + 1));
+    x.v.set(b, s, h, d, number);
+    exact += number;
+  });
+  const ladder::Problem p{.s_q = 64, .s_k = keys, .d = 64};
+  const auto run = [&](const auto& p, const ladder::Tensors& t) {
+    return ladder::run_with_long_sums(p, t, tiles, nullptr);
+  };
+  const std::size_t workspace = std::size_t{1} << 26;
+  const Status status = run_on_copies(run, workspace, p, x);
+  EXPECT_TRUE(status) << status.why;
+  x.o.for_each([&](auto b, auto s, auto h, auto d) { sum += x.o.get(b, s, h, d); });
+  return sum / 64 / (exact / keys);
+}
+
+// Why step eight-bits adds the sums of each tile to O in f32. Printed: the table of docs/ladder.md.
+TEST(Ladder, LongSumsOfEightBitsLoseKeys) {
+  if (ladder::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
+  const cuda::Device device = cuda::current_device();
+  if (device.sm != 90) GTEST_SKIP() << "only sm_90 has this step";
+  for (const int keys : {2048, 8192, 32768, 131072}) {
+    std::string line = text(keys, " keys: O over the exact O, a sum of 128, 512, 1024 keys, all:");
+    for (const int tiles : {1, 4, 8, 1 << 20}) line += text(" ", share_of_mean(keys, tiles));
+    std::printf("%s\n", line.c_str());
+  }
+  EXPECT_NEAR(share_of_mean(131072, 1), 1, 2e-3);
+  EXPECT_LT(share_of_mean(32768, 1 << 20), 0.8);
 }
 
 // The corner cases come first: no token, one token, a chunk and one token less or more. Then come several segments, and

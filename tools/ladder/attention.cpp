@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <optional>
 
 #include "api/data_of.hpp"
 #include "ladder/library.hpp"
@@ -101,12 +102,17 @@ ladder::Problem attention_sizes(const LadderOptions& options, Side side) {
 
 int climb_attention(const LadderOptions& options, Side side) {
   const ladder::Problem sizes = attention_sizes(options, side);
-  const LadderProblem problem(side, sizes, static_cast<std::uint64_t>(options.seed));
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const LadderProblem problem(side, sizes, seed);
+  std::optional<LadderProblem> in_eight_bits;  // made at the first use
   const int runs = options.runs_on(side == Side::gpu);
   std::vector<Rung> rungs;
   const auto here = steps_here(side, side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps());
   for (const ladder::Step* step : here.steps)
-    rungs.push_back({step->name, [&problem, step, runs] { return run_step(*step, problem, runs); }});
+    rungs.push_back({step->name, [&, step] {
+                       if (step->eight_bits && !in_eight_bits) in_eight_bits.emplace(side, sizes, seed, true);
+                       return run_step(*step, step->eight_bits ? *in_eight_bits : problem, runs);
+                     }});
   rungs.push_back({kLibrary, [&] { return run_library(problem, runs); }});
   LadderReport report{.side = side,
                       .dtype = name(problem.dtype()),

@@ -16,9 +16,20 @@ constexpr std::int64_t kSampledScores = 1 << 20;
 Shape q_shape(const ladder::Problem& p) { return {p.b, p.s_q, p.h, p.d}; }
 Shape k_shape(const ladder::Problem& p) { return {p.b, p.s_k, p.h, p.d}; }
 
+HostTensor converted(const HostTensor& x, DType dtype) {
+  HostTensor out = make_tensor(dtype, x.view.shape);
+  const auto [b, s, h, d] = x.view.shape;
+#pragma omp parallel for
+  for (std::int64_t row = 0; row < b * s; ++row)
+    for (std::int64_t head = 0; head < h; ++head)
+      for (std::int64_t i = 0; i < d; ++i)
+        store_element(out.view, row / s, row % s, head, i, load_element(x.view, row / s, row % s, head, i));
+  return out;
+}
+
 }  // namespace
 
-LadderProblem::LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed)
+LadderProblem::LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed, bool eight_bits)
     : side_(side),
       problem_(problem),
       host_q_(make_random(dtype(), q_shape(problem), seed)),
@@ -30,6 +41,8 @@ LadderProblem::LadderProblem(Side side, const ladder::Problem& problem, std::uin
       o_(side, host_q_.memory.size()),
       sample_{problem, sampled_heads(problem), 0, problem.s_k} {
   sample_.rows = std::clamp<std::int64_t>(kSampledScores / (sample_.heads * std::max(problem.s_k, 1)), 1, problem.s_q);
+  if (eight_bits)
+    for (HostTensor* x : {&host_q_, &host_k_, &host_v_}) *x = converted(converted(*x, DType::e4m3), dtype());
   q_.put(host_q_.memory.data());
   k_.put(host_k_.memory.data());
   v_.put(host_v_.memory.data());
@@ -38,6 +51,11 @@ LadderProblem::LadderProblem(Side side, const ladder::Problem& problem, std::uin
   sampled_.k = sample_.keys_of(host_k_);
   sampled_.v = sample_.keys_of(host_v_);
   sampled_.mask = sample_.mask();
+  if (eight_bits) {
+    sampled_.problem.dtype = DType::e4m3;
+    sampled_.problem.dtype_o = dtype();
+    for (HostTensor* x : {&sampled_.q, &sampled_.k, &sampled_.v}) *x = converted(*x, DType::e4m3);
+  }
   reference_ = std::make_unique<Reference>(sampled_);
 }
 

@@ -15,7 +15,8 @@ namespace falchion::tools {
 /// The problem with its tensors, and the exact result of a sample of its rows.
 class LadderProblem {
  public:
-  LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed);
+  /// eight_bits: all numbers are of e4m3, in the memory of dtype(), and the result is judged as that of 8 bits.
+  LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed, bool eight_bits = false);
 
   const ladder::Problem& sizes() const { return problem_; }
   Side side() const { return side_; }

@@ -1,6 +1,6 @@
 // src/ladder/attention/hopper.cuh: what steps 07 to 09 share: tiles and barriers in shared memory, the producer that
 // fills the tiles, and the products, softmax and store of a consumer. These steps differ only in the order in which a
-// consumer does these things.
+// consumer does these things. Step 10 has the tiles, the barriers and the scores from here.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -16,6 +16,15 @@ namespace falchion::ladder::on_gpu {
 using cutlass::arch::ClusterBarrier;
 using cutlass::arch::ClusterTransactionBarrier;
 using cutlass::arch::NamedBarrier;
+
+/// Room for the kStages tiles of K or V. `full` says that the bytes of a tile have arrived. `empty` says that the 4
+/// warps of each consumer have read it.
+template <class Element, int kSize, int kStages>
+struct Ring {
+  alignas(1024) Element tile[kStages][kSize];
+  ClusterTransactionBarrier full[kStages];
+  ClusterBarrier empty[kStages];
+};
 
 /// There are two consumers, which are warpgroups of 128 threads with 64 query rows each, and a producer. A thread
 /// starts with 168 registers (65536 / 384, rounded down to a multiple of 8). Once the roles are known, the registers
@@ -50,16 +59,9 @@ struct HopperTile {
   using MmaPv = decltype(make_tiled_mma(
       GMMA::rs_op_selector<bf16, bf16, float, Shape<M, D, N>, GMMA::Major::K, GMMA::Major::MN>(), Warpgroups{}));
 
-  /// Room for kStages tiles. `full` says that the bytes of a tile have arrived. `empty` says that the 4 warps of each
-  /// consumer have read it.
-  struct Ring {
-    alignas(1024) bf16 tile[kStages][kN * kD];
-    ClusterTransactionBarrier full[kStages];
-    ClusterBarrier empty[kStages];
-  };
   struct Shared {
     alignas(1024) bf16 Q[kM * kD];
-    Ring K, V;
+    Ring<bf16, kN * kD, kStages> K, V;
     ClusterTransactionBarrier full_Q;
   };
   using Position = sm90::RingPosition<kStages>;
@@ -85,11 +87,14 @@ template <class Tile>
 FALCHION_DEVICE void init_barriers(typename Tile::Shared& shared) {
   if (threadIdx.x == 0) {
     shared.full_Q.init(1);
-    for (auto* ring : {&shared.K, &shared.V})
+    const auto init = [](auto& ring) {
       for (int i = 0; i < Tile::kStages; ++i) {
-        ring->full[i].init(1);
-        ring->empty[i].init(4 * Tile::kConsumers);
+        ring.full[i].init(1);
+        ring.empty[i].init(4 * Tile::kConsumers);
       }
+    };
+    init(shared.K);
+    init(shared.V);
     cutlass::arch::fence_barrier_init();
   }
   __syncthreads();
@@ -104,7 +109,7 @@ FALCHION_DEVICE void produce(const Problem& p, const TensorMaps& maps, const Que
   if (t.end <= 0) return;
   const int head = t.bh % p.h, batch = t.bh / p.h;
   typename Tile::Position at_k, at_v;
-  const auto load = [&](typename Tile::Ring& ring, typename Tile::Position& at, const CUtensorMap& map, int k0) {
+  const auto load = [&](auto& ring, typename Tile::Position& at, const CUtensorMap& map, int k0) {
     ring.empty[at.stage].wait(at.parity ^ 1);  // in the first round it does not wait
     sm90::load_boxes<Tile::kBoxes, Tile::kBox>(map, ring.full[at.stage], ring.tile[at.stage], sm90::kReadAgain, head,
                                                k0, batch);
@@ -126,15 +131,15 @@ FALCHION_DEVICE auto wgmma_rows_and_columns(Fragment& x) {
   return make_tensor(x.data(), make_layout(get<0, 1>(l), make_layout(get<0, 0>(l), get<0, 2>(l))));
 }
 
-/// The work of a consumer; the steps give the order. start_ starts a product, which then runs asynchronously; no code
-/// may touch its result before wait_. kBehind is the number of products started after it that may still be running.
+/// S of a consumer, a warpgroup. The steps give the order. start_ starts a product, which then runs asynchronously; no
+/// code may touch its result before wait_. kBehind is the number of products started after it that may still be
+/// running.
 template <class Tile>
-class Consumer {
+class ScoresOfConsumer {
  public:
-  FALCHION_DEVICE Consumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared, int warpgroup)
-      : p(p), t(t), shared(shared), warpgroup(warpgroup) {
-    clear(rO);
-  }
+  FALCHION_DEVICE ScoresOfConsumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared,
+                                   int warpgroup)
+      : p(p), t(t), shared(shared), warpgroup(warpgroup) {}
 
   FALCHION_DEVICE void wait_q() const { shared.full_Q.wait(0); }
   FALCHION_DEVICE void wait_k() const { shared.K.full[at_k.stage].wait(at_k.parity); }
@@ -145,10 +150,55 @@ class Consumer {
     const auto sK = make_tensor(make_smem_ptr(shared.K.tile[0]), typename Tile::LayoutK{});  // (N, D, stages)
     const auto mma = typename Tile::MmaQk{};
     const auto slice = mma.get_slice(warpgroup * 128);
-    const auto rQ = slice.partition_fragment_A(sQ);  // (1, 1, D / 16) descriptors
+    const auto rQ = slice.partition_fragment_A(sQ);  // (1, 1, D / 16) descriptors; of 8 bits D / 32, here and below
     const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages) descriptors
     sm90::start_multiply<true>(mma, rQ, rK(_, _, _, at_k.stage), rS);
   }
+  /// When S is done, K is not read any more, so its stage is released.
+  template <int kBehind>
+  FALCHION_DEVICE void wait_s() {
+    sm90::wait_multiply<kBehind>(rS);
+    release(shared.K.empty[at_k.stage]);
+    at_k.advance();
+  }
+  /// mask.keep
+  FALCHION_DEVICE void keep(int k0) {
+    if (k0 + Tile::kN > t.unmasked_end)
+      apply_mask(rS, coordinates(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{}), p.mask(), t.q0,
+                 k0);
+  }
+
+ protected:
+  /// Returns (row, column) in the tile for each of this thread's elements of a result.
+  template <class Mma, class Shape>
+  static FALCHION_DEVICE auto coordinates(Mma mma, Shape shape) {
+    return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
+  }
+  static FALCHION_DEVICE void release(ClusterBarrier& empty) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  decltype(partition_fragment_C(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{})) rS;  // (64, N)
+  typename Tile::Position at_k, at_v;
+
+  const Problem& p;
+  const QueryTile<Tile>& t;
+  typename Tile::Shared& shared;
+  const int warpgroup;
+};
+
+/// All that a consumer does.
+template <class Tile>
+class Consumer : public ScoresOfConsumer<Tile> {
+  using Scores = ScoresOfConsumer<Tile>;
+  using Scores::at_v, Scores::p, Scores::rS, Scores::shared, Scores::t, Scores::warpgroup;
+
+ public:
+  FALCHION_DEVICE Consumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared, int warpgroup)
+      : Scores(p, t, shared, warpgroup) {
+    clear(rO);
+  }
+
   FALCHION_DEVICE void start_o() {                                                             // O += P V
     const auto sVt = make_tensor(make_smem_ptr(shared.V.tile[0]), typename Tile::LayoutVt{});  // (D, N, stages)
     const auto mma = typename Tile::MmaPv{};
@@ -157,25 +207,12 @@ class Consumer {
     at_v.advance();
     sm90::start_multiply<false>(mma, sm90::as_wgmma_operand_a(rP), rV(_, _, _, stage_v), rO);
   }
-  /// When S or O is done, K or V is not read any more, so its stage is released.
-  template <int kBehind>
-  FALCHION_DEVICE void wait_s() {
-    sm90::wait_multiply<kBehind>(rS);
-    release(shared.K.empty[at_k.stage]);
-    at_k.advance();
-  }
   template <int kBehind>
   FALCHION_DEVICE void wait_o() {
     sm90::wait_multiply<kBehind>(rO);
-    release(shared.V.empty[stage_v]);
+    Scores::release(shared.V.empty[stage_v]);
   }
 
-  /// mask.keep
-  FALCHION_DEVICE void keep(int k0) {
-    if (k0 + Tile::kN > t.unmasked_end)
-      apply_mask(rS, coordinates(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{}), p.mask(), t.q0,
-                 k0);
-  }
   /// softmax.update: replaces S by P. shrink is what O must be multiplied by.
   FALCHION_DEVICE void update() {
     auto S = wgmma_rows_and_columns(rS);
@@ -196,35 +233,19 @@ class Consumer {
 
   /// finish, store
   FALCHION_DEVICE void store_o(bf16* o) {
-    const auto cO = coordinates(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{});
+    const auto cO = Scores::coordinates(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{});
     store(wgmma_rows_and_columns(rO), wgmma_rows_and_columns(cO), softmax, head_of(p, o, p.s_q, t.bh), t.q0, p.s_q);
   }
 
  private:
-  /// Returns (row, column) in the tile for each of this thread's elements of a result.
-  template <class Mma, class Shape>
-  static FALCHION_DEVICE auto coordinates(Mma mma, Shape shape) {
-    return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
-  }
-  static FALCHION_DEVICE void release(ClusterBarrier& empty) {
-    if (threadIdx.x % 32 == 0) empty.arrive();
-  }
-
-  decltype(partition_fragment_C(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{})) rS;  // (64, N)
   decltype(partition_fragment_C(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{})) rO;  // (64, D)
   decltype(make_tensor<bf16>(Layout<Int<Tile::kN / 2>>{})) rP;                                             // (64, N)
   OnlineSoftmax<2> softmax;
   float shrink[2];
-  typename Tile::Position at_k, at_v;
   int stage_v = 0;
-
-  const Problem& p;
-  const QueryTile<Tile>& t;
-  typename Tile::Shared& shared;
-  const int warpgroup;
 };
 
-/// In steps 08 and 09 the consumers take turns in starting products. sync waits for 256 threads: the 128 of this
+/// From step 08 on the consumers take turns in starting products. sync waits for 256 threads: the 128 of this
 /// consumer, and the 128 of the other, which arrive when they pass the turn, without waiting.
 FALCHION_DEVICE void take_turn(int warpgroup) { NamedBarrier::sync(256, warpgroup); }
 FALCHION_DEVICE void pass_turn(int warpgroup) { NamedBarrier::arrive(256, 1 - warpgroup); }

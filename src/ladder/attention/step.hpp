@@ -38,12 +38,17 @@ struct Step {
   std::size_t (*workspace_bytes)(const Problem&);
   Status (*run)(const Problem&, const Tensors&, Stream);  // on the GPU it only enqueues
   int only_sm = 0;                                        // the only architecture that it runs on; 0: any
+  bool eight_bits = false;                                // rounds q, k and v to e4m3 first
 
   bool runs_on(int sm) const { return only_sm == 0 || only_sm == sm; }
 };
 
 std::span<const Step* const> cpu_steps();
 std::span<const Step* const> gpu_steps();  // none in a build without CUDA; runs_on says whether a device can run one
+
+/// Step eight-bits, with sums of P V that go on over so many tiles of 128 keys before they are added up in f32. It
+/// shows why the step has one. d is 64.
+Status run_with_long_sums(const Problem& p, const Tensors& t, int tiles, Stream stream);
 
 /// Head number bh of x, counted through the batch. s is the number of rows of a head.
 template <class T>

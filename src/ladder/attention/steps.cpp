@@ -9,7 +9,8 @@ extern const Step naive, flash_attention_1, flash_attention_2;
 }
 namespace on_gpu {
 extern const Step naive, flash_attention_1, flash_attention_2, tensor_cores, swizzle, double_buffer;
-extern const Step warp_roles, ping_pong, overlap;  // for sm_90 alone
+extern const Step warp_roles, ping_pong, overlap, eight_bits;  // for sm_90 alone
+Status run_long_sums(const Problem& p, const Tensors& t, int tiles, Stream stream);
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
@@ -30,6 +31,7 @@ std::span<const Step* const> gpu_steps() {
     &on_gpu::warp_roles,
     &on_gpu::ping_pong,
     &on_gpu::overlap,
+    &on_gpu::eight_bits,
   #endif
   };
   return kSteps;
@@ -37,5 +39,15 @@ std::span<const Step* const> gpu_steps() {
   return {};
 #endif
 }
+
+#if FALCHION_LADDER_SM90
+Status run_with_long_sums(const Problem& p, const Tensors& t, int tiles, Stream stream) {
+  return on_gpu::run_long_sums(p, t, tiles, stream);
+}
+#else
+Status run_with_long_sums(const Problem&, const Tensors&, int, Stream) {
+  return {Code::unsupported, "this build has no steps for sm_90"};
+}
+#endif
 
 }  // namespace falchion::ladder

@@ -1,6 +1,6 @@
 // src/ladder/attention/tensor_core.cuh: what steps 04 to 06 share: the tile, softmax and mask on the fragments that
 // tensor cores return, and the store of O. These steps differ only in how tiles get into shared memory and out of it.
-// Steps 07 to 09 use softmax, mask and store too.
+// Steps 07 to 10 use softmax, mask and store too.
 #pragma once
 
 #include <cuda_bf16.h>
