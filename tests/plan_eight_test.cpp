@@ -83,6 +83,28 @@ TEST(EightPlan, KindEightTakesTheRest) {
   EXPECT_EQ(variant_of(parts, on(80)), "sm80 eight bf16 256");
 }
 
+TEST(EightPlan, OperandsThatTmaCannotMove) {
+  alignas(16) static std::uint8_t data[64];
+  const auto taken = [](const PlanData& plan, const Operands& x) { return taken_for(plan, layout_of(plan, x)); };
+  for (const Target& target : {hopper(), on(90, Backend::sm90)}) {
+    for (const DType dtype_v : {DType::e4m3, DType::bf16}) {
+      const PlanData plan = decided(int8_problem(128, dtype_v), target);
+      Operands good;
+      good.q = Tensor::dense(data, DType::i8, {4, 4096, 16, 128});
+      good.k = Tensor::dense(data, DType::i8, {4, 4096, 4, 128});
+      good.v = Tensor::dense(data, dtype_v, {4, 4096, 4, 128});
+      good.o = Tensor::dense(data, DType::bf16, {4, 4096, 16, 128});
+      EXPECT_EQ(taken(plan, good), dtype_v == DType::e4m3 ? "sm90 fp8" : "sm90 int8_scores");
+      Operands x = good;
+      x.q.data = data + 1;
+      EXPECT_EQ(taken(plan, x), "sm80 eight unaligned");
+      x = good;
+      x.k.stride[2] = 0;  // All heads share one.
+      EXPECT_EQ(taken(plan, x), "sm80 eight") << "a tensor map has no stride 0";
+    }
+  }
+}
+
 /// Only Hopper's kernels cut the keys of packed rows.
 TEST(EightPlan, Sm80CutsNoPackedKeys) {
   Attention a = int8_problem(128);

@@ -166,20 +166,6 @@ TEST_F(EightOnHopper, WrongScales) {
   });
 }
 
-TEST_F(EightOnHopper, OperandsThatTmaCannotMoveAreRefused) {
-  for (const EightTypes& types : kEightTypes) {
-    Instance x = make_eight(Case{"x", 1, 40, 50, 1, 1, 64, 64}, types, Shares::no);
-    OnDevice device(kHopper, &x);
-    ASSERT_OK(device.status());
-    ASSERT_OK(device.run());
-    Operands moved = device.operands();
-    moved.q.data = static_cast<char*>(moved.q.data) + 1;
-    const Status status = device.run(moved);
-    EXPECT_EQ(status.code, Code::unsupported);
-    EXPECT_NE(status.why.find("q.data"), std::string::npos) << status.why;
-  }
-}
-
 TEST_F(EightOnHopper, CtasGoOverSeveralTiles) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
     Instance x = make_eight(Case{"x", 48, 40, 40, 8, 8, d, d}.causal(), types, Shares::token);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_forward/scales.cuh"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/softmax.cuh"
 #include "sm90/attention_forward/config.hpp"
@@ -10,9 +11,6 @@
 namespace falchion::sm90 {
 
 using namespace gpu;
-
-/// A scale as it counts: NaN unless it is 0 or above, and finite.
-FALCHION_DEVICE float valid_scale(float x) { return x >= 0 && x < FALCHION_INF ? x : __int_as_float(0x7FC00000); }
 
 /// The scale of a query row of a tile.
 FALCHION_DEVICE float scale_of_row(const AttentionArgs& a, const RowsRecord& tile, const Divisors& by, int row) {
