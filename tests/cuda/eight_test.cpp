@@ -41,7 +41,7 @@ void expect_right(Instance* x) {
     ASSERT_OK(device.spoil_workspace(1));
     ASSERT_OK(device.run());
     ASSERT_OK(device.download());
-    if (round == 0) EXPECT_TRUE(matches(*x, reference));
+    if (round == 0) { EXPECT_TRUE(matches(*x, reference)); }
     std::vector<float> o;
     x->o.for_each([&](auto b, auto i, auto h, auto d) { o.push_back(x->o.get(b, i, h, d)); });
     if (round == 0) first = o;
