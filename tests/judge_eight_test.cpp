@@ -100,9 +100,10 @@ TEST(JudgeEight, CoarseProbabilitiesAreNotRight) {
 /// P off by 0.07, up and down: within each element's bound, but more than rounding does on the whole.
 TEST(JudgeEight, FewProbabilitiesAreNotHeldToTheMean) {
   const auto off = [](float p) { return p * (std::fmod(p * 4096, 2.F) < 1 ? 1.07F : 0.93F); };
-  Instance many = normal(500), few = normal(100);
+  Instance many = normal(500), few = normal(100), short_rows = normal(50, 0, 60);
   EXPECT_FALSE(passes({.round = off}, &many)) << "32 rows see 16000 keys";
   EXPECT_TRUE(passes({.round = off}, &few)) << "32 rows see 3200 keys";
+  EXPECT_TRUE(passes({.round = off}, &short_rows)) << "120 rows see 6000 keys, but each only 50";
 }
 
 /// The same V for all keys comes back.

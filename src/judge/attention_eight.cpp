@@ -17,8 +17,9 @@ namespace {
 constexpr double kRounding = 0.085;
 /// Codes of P below 2^-6 stand for less than they should, and a kernel may have 2^5 for P's largest number, not 2^8.
 constexpr double kLostP = 0x1p-12;
-/// Beside a sink, weights of V as small as f32's smallest numbers may be lost.
-constexpr double kLostWeight = 0x1p-123;
+/// Beside a sink, weights of V as small as this may be lost: a kernel's reference may be 60 bits below the top, and f32
+/// ends at 2^-126.
+constexpr double kLostWeight = 0x1p-64;
 /// Of sums of magnitudes, for their roundings in f32.
 constexpr double kSums = 0x1p-20;
 /// Sums of products of e4m3 keep 13 bits on Hopper; those of i8 are exact, and f32 rounds what follows.
@@ -103,6 +104,7 @@ EightBounds::EightBounds(const Attention& a, const Operands& x) {
         query.load_q(i);
         const Row row(query);
         if (row.p.empty()) continue;
+        ++rows;
         seen += static_cast<std::int64_t>(row.p.size());
         if (std::isfinite(row.score_off)) score = std::max(score, row.score_off + (of_bytes ? kRounding : 0));
         const std::int64_t at = ((query.q_rows.batch * o[1] + query.q_rows.begin + i) * o[2] + h) * o[3];

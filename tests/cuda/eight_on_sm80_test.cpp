@@ -58,18 +58,18 @@ void in_each_form(const F& f) {
 
 TEST_F(EightOnSm80, UnderEachFeature) {
   in_each_form([](std::int64_t d, const EightTypes& types) {
-    const Case cases[] = {Case{"full", 2, 150, 300, 4, 2, d, d},
-                          Case{"causal", 2, 300, 300, 4, 1, d, d}.causal(),
-                          Case{"window", 1, 400, 400, 2, 2, d, d}.window(150, 20),
-                          Case{"softcap", 2, 200, 300, 2, 1, d, d}.causal().softcap(2.F),
+    const Case cases[] = {Case{"full", 1, 150, 300, 2, 1, d, d},
+                          Case{"causal", 1, 300, 300, 2, 1, d, d}.causal(),
+                          Case{"window", 1, 400, 400, 1, 1, d, d}.window(150, 20),
+                          Case{"softcap", 1, 200, 300, 2, 1, d, d}.causal().softcap(2.F),
                           Case{"one row", 2, 1, 700, 8, 2, d, d},
                           Case{"one key", 2, 70, 1, 2, 2, d, d},
-                          Case{"narrow", 1, 200, 260, 2, 2, d - 16, d - 32}.causal(),
-                          Case{"odd", 1, 70, 140, 2, 2, d - 3, d - 7}.causal().layout(Layout::odd),
-                          Case{"sinks", 2, 150, 300, 4, 2, d, d}.sinks(),
-                          Case{"split", 1, 20, 9000, 2, 1, d, d},
-                          Case{"packed", 4, 200, 400, 4, 2, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}).causal(),
-                          Case{"used", 3, 200, 400, 2, 2, d, d}.used_k({0, 129, 400})};
+                          Case{"narrow", 1, 200, 260, 1, 1, d - 16, d - 32}.causal(),
+                          Case{"odd", 1, 70, 140, 2, 1, d - 3, d - 7}.causal().layout(Layout::odd),
+                          Case{"sinks", 1, 150, 300, 2, 2, d, d}.sinks(),
+                          Case{"split", 1, 4, 9000, 2, 1, d, d},
+                          Case{"packed", 4, 200, 400, 2, 1, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}).causal(),
+                          Case{"used", 3, 150, 400, 2, 1, d, d}.used_k({0, 129, 400})};
     for (const Case& row : cases) {
       SCOPED_TRACE(row.name);
       Instance x = make_eight(row, types, Shares::token);
@@ -82,7 +82,7 @@ TEST_F(EightOnSm80, ScalesOfEachKindAndPartsOfTheKeys) {
   in_each_form([](std::int64_t d, const EightTypes& types) {
     for (const Shares shares : kAllShares) {
       SCOPED_TRACE(static_cast<int>(shares));
-      Instance x = make_eight(Case{"parts", 2, 70, 1000, 4, 2, d, d}.causal(), types, shares);
+      Instance x = make_eight(Case{"parts", 1, 70, 1000, 2, 1, d, d}.causal(), types, shares);
       x.problem.split_keys = 192;
       expect_right(&x);
     }

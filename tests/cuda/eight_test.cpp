@@ -79,10 +79,10 @@ TEST_F(EightOnHopper, BandsGroupsAndSinks) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
     expect_each_right(
         types,
-        {Case{"full", 2, 150, 300, 4, 2, d, d}, Case{"causal", 2, 300, 300, 4, 1, d, d}.causal(),
-         Case{"window", 1, 400, 400, 2, 2, d, d}.window(150, 20), Case{"one row", 2, 1, 700, 8, 2, d, d},
-         Case{"one key", 2, 70, 1, 2, 2, d, d}, Case{"narrow", 1, 200, 260, 2, 2, d - 16, d - 32}.causal(),
-         Case{"sinks", 2, 150, 300, 4, 2, d, d}.sinks(), Case{"split", 1, 20, 9000, 2, 1, d, d}},
+        {Case{"full", 1, 150, 300, 2, 1, d, d}, Case{"causal", 1, 300, 300, 2, 1, d, d}.causal(),
+         Case{"window", 1, 400, 400, 1, 1, d, d}.window(150, 20), Case{"one row", 2, 1, 700, 8, 2, d, d},
+         Case{"one key", 2, 70, 1, 2, 2, d, d}, Case{"narrow", 1, 200, 260, 1, 1, d - 16, d - 32}.causal(),
+         Case{"sinks", 1, 150, 300, 2, 2, d, d}.sinks(), Case{"split", 1, 4, 9000, 2, 1, d, d}},
         [](Instance&) {});
   });
 }
@@ -91,10 +91,10 @@ TEST_F(EightOnHopper, BandsGroupsAndSinks) {
 TEST_F(EightOnHopper, PackedAndUsedLengths) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
     expect_each_right(types,
-                      {Case{"packed", 4, 200, 400, 4, 2, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}),
+                      {Case{"packed", 4, 200, 400, 2, 1, d, d}.packed({3, 200, 0, 129}, {130, 400, 5, 257}),
                        Case{"packed causal", 3, 300, 300, 2, 2, d, d}.packed({1, 300, 129}, {1, 300, 129}).causal(),
-                       Case{"used", 3, 200, 400, 2, 2, d, d}.used_k({0, 129, 400}),
-                       Case{"used causal", 3, 200, 400, 2, 2, d, d}.used_k({0, 129, 400}).causal()},
+                       Case{"used", 3, 150, 400, 2, 1, d, d}.used_k({0, 129, 400}),
+                       Case{"used causal", 3, 150, 400, 2, 1, d, d}.used_k({0, 129, 400}).causal()},
                       [](Instance&) {});
   });
 }
@@ -110,7 +110,7 @@ TEST_F(EightOnHopper, Softcap) {
 /// Parts of the keys begin with a tile of 128 keys.
 TEST_F(EightOnHopper, SplitKeys) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
-    expect_each_right(types, {Case{"parts", 2, 70, 1000, 4, 2, d, d}.causal(), Case{"all", 1, 40, 700, 2, 2, d, d}},
+    expect_each_right(types, {Case{"parts", 1, 70, 1000, 2, 1, d, d}.causal(), Case{"all", 1, 40, 700, 2, 2, d, d}},
                       [](Instance& x) { x.problem.split_keys = 256; });
   });
 }
@@ -120,7 +120,7 @@ TEST_F(EightOnHopper, ScalesOfAnySize) {
   in_each_type([](std::int64_t d, const EightTypes& types) {
     for (const int power : {-140, -60, 6, 12}) {
       SCOPED_TRACE(text("d ", d, ", 2^", power));
-      Instance x = make_eight(Case{"x", 1, 200, 900, 2, 1, d, d}, types, Shares::token);
+      Instance x = make_eight(Case{"x", 1, 140, 500, 1, 1, d, d}, types, Shares::token);
       x.k_scale.for_each([&](auto b, auto s, auto h, auto) {
         x.k_scale.set(b, s, h, 0, std::ldexp(x.k_scale.get(b, s, h, 0), s % 2 == 0 ? power : 0));
       });
