@@ -21,7 +21,7 @@ struct AttentionForwardF32Config {
   static constexpr Tile kTile = attention_forward_tile(Kind::f32, kD_);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kThreads = 32 * kTile.warps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
-  static constexpr bool kPages = false;
+  static constexpr bool kPages = false, kBytesOfV = false;
   static constexpr int kOwnRows = 8, kOwnKeys = kKeys / 16, kOwnColumns = kD / 16;
   static_assert(kRows == 16 * kTile.warps && kKeys % 64 == 0 && kD % 64 == 0 && kStages >= 2);
 
