@@ -64,11 +64,15 @@ class Engine:
     def view(self, x):
         return self.fc.view(x.transpose(1, 2))
 
-    def run(self, function, operands, problem, backend):
+    def call(self, function, operands, problem, backend):
+        """Returns a function that enqueues the call."""
         fc = self.fc
         target = fc.Target(size=ctypes.sizeof(fc.Target), backend=fc.BACKENDS[backend])
         stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream) if self.device == "cuda" else None
-        self.fal.check(function(ctypes.byref(operands), ctypes.byref(problem), ctypes.byref(target), stream))
+        return lambda: self.fal.check(function(ctypes.byref(operands), ctypes.byref(problem), ctypes.byref(target), stream))
+
+    def run(self, call):
+        call()
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
@@ -87,16 +91,17 @@ class Engine:
                                                  scale=self.view(scale))
         if smooth:
             operands.mean = self.view(mean)
-        self.run(self.fal.lib.fal_quantise_run, operands, problem, "best" if self.device == "cuda" else "ref")
+        self.run(self.call(self.fal.lib.fal_quantise_run, operands, problem, "best" if self.device == "cuda" else "ref"))
         return y, scale
 
-    def attention(self, q, k, v, causal=False, scale=None, scales=(None, None, None), k_rows=0):
-        """scales: of q, k and v, each (b, blocks, h, 1) or None."""
+    def attention_call(self, q, k, v, causal=False, scales=(None, None, None), k_rows=0, cpu="cpu"):
+        """Returns o and the function that enqueues the call. scales: of q, k and v, each (b, blocks, h, 1) or None. cpu: the
+        back end where there is no GPU."""
         fc, torch = self.fc, self.torch
         problem = self.fal.lib.fal_attention_init()
         problem.dtype, problem.dtype_v = self.view(q).dtype, self.view(v).dtype
         (problem.b, problem.s_q, problem.h_q, problem.d_qk), (_, problem.s_k, problem.h_k, problem.d_v) = q.shape, v.shape
-        problem.scale, problem.k_scale_rows = scale or 0, k_rows
+        problem.k_scale_rows = k_rows
         if causal:
             problem.band = fc.Band(fc.UNBOUNDED, 0, fc.BOTTOM_RIGHT, 0)
         o = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.bfloat16, device=q.device)
@@ -105,25 +110,31 @@ class Engine:
             if x is not None:
                 setattr(problem, name, 1)
                 setattr(operands, name, self.view(x))
-        eight = q.element_size() == 1
-        self.run(self.fal.lib.fal_attention_run, operands, problem,
-                 "best" if self.device == "cuda" else "ref" if eight else "cpu")
+        return o, self.call(self.fal.lib.fal_attention_run, operands, problem, "best" if self.device == "cuda" else cpu)
+
+    def attention(self, q, k, v, causal=False, scales=(None, None, None), k_rows=0):
+        """Returns o. On a CPU 8 bits run by the definition."""
+        o, call = self.attention_call(q, k, v, causal, scales, k_rows, cpu="ref" if q.element_size() == 1 else "cpu")
+        self.run(call)
         return o
+
+    def operands(self, name, q, k, v):
+        """Returns q, k and v in a form, and the scales of each."""
+        of_q, of_v, rows_q, rows_k, rotate, smooth = FORMS[name]
+        if of_q == "bf16":
+            return [x.bfloat16() for x in (q, k, v)], (None, None, None)
+        pairs = (self.quantise(q, of_q, rows_q, rotate), self.quantise(k, of_q, rows_k, rotate, smooth),
+                 self.quantise(v, of_v, 0) if of_v != "bf16" else (v.bfloat16(), None))
+        return [x for x, _ in pairs], [scale for _, scale in pairs]
 
     def form(self, name, q, k, v, causal):
         """O of a form, and the operands that it has multiplied, as numbers."""
-        of_q, of_v, rows_q, rows_k, rotate, smooth = FORMS[name]
-        if of_q == "bf16":
-            q, k, v = (x.bfloat16() for x in (q, k, v))
-            return self.attention(q, k, v, causal), (q, k, v)
-        scale_v = None
-        q8, scale_q = self.quantise(q, of_q, rows_q, rotate)
-        k8, scale_k = self.quantise(k, of_q, rows_k, rotate, smooth)
-        v8, scale_v = self.quantise(v, of_v, 0) if of_v != "bf16" else (v.bfloat16(), None)
-        o = self.attention(q8, k8, v8, causal, scales=(scale_q, scale_k, scale_v), k_rows=rows_k)
-        spread = lambda x, scale, rows: x.double() * (scale.repeat_interleave(rows, 1)[:, :x.shape[1]] if rows else scale).double()
-        whole_v = v8.double() if scale_v is None else v8.double() * scale_v.double()
-        return o, (spread(q8, scale_q, rows_q), spread(k8, scale_k, rows_k), whole_v)
+        (q, k, v), scales = self.operands(name, q, k, v)
+        rows_q, rows_k = FORMS[name][2:4]
+        o = self.attention(q, k, v, causal, scales, rows_k or 0)
+        spread = lambda x, scale, rows: x.double() if scale is None else x.double() * (
+            scale.repeat_interleave(rows, 1)[:, :x.shape[1]] if rows else scale).double()
+        return o, (spread(q, scales[0], rows_q), spread(k, scales[1], rows_k), spread(v, scales[2], 0))
 
 
 def exact(q, k, v, causal=False):
@@ -191,17 +202,28 @@ class Fa3:
         self.torch, self.lib = torch, ctypes.CDLL(path)
         self.counters = torch.zeros(64, dtype=torch.int32, device="cuda")
 
-    def __call__(self, q, k, v):
+    def prepare(self, q, k, v, causal):
+        """Returns o, what it is made of, and a function that enqueues the call."""
         torch = self.torch
-        q, k, v = (x.to(torch.float8_e4m3fn).contiguous() for x in (q, k, v))
         b, s, h, d = q.shape
+        if d != 128:
+            raise ValueError(f"head dim {d}: it is 128 here")
+        q, k, v = (x.to(torch.float8_e4m3fn).contiguous() for x in (q, k, v))
         o, lse = torch.empty(q.shape, dtype=torch.bfloat16, device="cuda"), torch.empty(b, h, s, device="cuda")
         at = lambda x: ctypes.c_void_p(x.data_ptr())
         sms = torch.cuda.get_device_properties(0).multi_processor_count
-        self.lib.fa3_fwd(at(q), at(k), at(v), at(o), at(lse), at(self.counters), b, s, k.shape[1], h, k.shape[2], d, 0, 1, sms,
-                         ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
-        torch.cuda.synchronize()
-        return o, (q.float(), k.float(), v.float())
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        return o, (q, k, v), lambda: self.lib.fa3_fwd(at(q), at(k), at(v), at(o), at(lse), at(self.counters), b, s, k.shape[1],
+                                                      h, k.shape[2], d, int(causal), 1, sms, stream)
+
+    def call(self, q, k, v, causal):
+        return self.prepare(q, k, v, causal)[2]
+
+    def __call__(self, q, k, v):
+        o, operands, call = self.prepare(q, k, v, False)
+        call()
+        self.torch.cuda.synchronize()
+        return o, tuple(x.float() for x in operands)
 
 
 def specials(engine, options):
