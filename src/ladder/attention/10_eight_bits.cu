@@ -226,7 +226,7 @@ const Step eight_bits = {
     "10_eight_bits.cu",
     "Numbers of 8 bits are multiplied twice as fast as those of 16, so Q, K and V are rounded to e4m3 first, which is "
     "timed too, and P in the loop. But the tensor cores sum such products with 13 bits behind the leading one and cut "
-    "off the rest. While S sums 128 products, O sums one for each key, and once the sum is 8192 times as large as a "
+    "off the rest. While S sums 128 products, O sums one for each key, and once the sum is 16384 times as large as a "
     "product, nothing is added any more: with V = 1 and equal scores O comes out as 0.5 at 32768 keys. So each tile of "
     "128 keys has sums of its own, which are added to O in f32. That is nearly free, because O had to be multiplied by "
     "something after each tile anyhow, and now it is a multiply-add. Rows of ones below V^T make l, the sums of P as "
