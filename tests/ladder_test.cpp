@@ -121,7 +121,7 @@ double share_of_mean(int keys, int tiles) {
   return sum / 64 / (exact / keys);
 }
 
-// Why step eight-bits adds the sums of each tile to O in f32. Printed: the table of docs/ladder.md.
+// Why step eight-bits adds the sums of each tile to O in f32. Printed: what docs/ladder.md draws from a model.
 TEST(Ladder, LongSumsOfEightBitsLoseKeys) {
   if (ladder::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
   const cuda::Device device = cuda::current_device();

@@ -120,8 +120,8 @@ std::string why_not_pages_of_hopper(const Variant& listed, const Attention& a) {
   return text("it is for pages of a multiple of ", sm90::kLeastPiece, " keys, but here they have ", a.page_size);
 }
 
-/// Kinds for q of 8 bits are alone in their back end, so they take few rows, too. A part of the keys begins with a
-/// tile; there is always a variant whose tiles have 64 keys.
+/// No other kind of a back end takes q of 8 bits where these do, so they take few rows, too. A part of the keys begins
+/// with a tile. Kind fp8 has tiles of 128 keys alone; those of sm80's kind eight have 64 or 32, so it takes any split.
 std::string why_not_bytes_of_q(const Variant& listed, const Attention& a) {
   const int keys = listed.facts_as<gpu::AttentionFacts>().keys;
   if (a.split_keys % keys == 0) return "";

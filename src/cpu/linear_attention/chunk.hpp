@@ -11,7 +11,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// 2^y for y of any size. At the level amx results below 2^-80 are 0, because its products flush small operands.
+/// 2^y for y of any size. Where products are of tiles (amx, avx512_bf16) results below 2^-80 are 0, because these
+/// products flush small operands.
 FALCHION_INLINE Floats fade(Floats y) {
   const Floats e = exp2<6>(hn::IfThenElse(hn::Gt(y, splat(128.f)), splat(128.f), y));
   return FALCHION_TILES ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;

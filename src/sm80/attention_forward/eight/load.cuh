@@ -128,9 +128,8 @@ class EightLoader {
   FALCHION_DEVICE int keys_from(int n) const { return t.k.length - n * Config::kKeys; }
   static FALCHION_DEVICE uint4* own_raw(uint4* raw, int i) { return raw + i * Config::kThreads + threadIdx.x; }
 
-  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row, whose
-  /// numbers have kSize bytes. No address is kept
-  /// from tile to tile: at head dim 256 there are no registers for them.
+  /// Calls f(i, row, column) for each chunk of 16 bytes of this thread. kLanes threads share a row, whose numbers have
+  /// kSize bytes. No address is kept from tile to tile: at head dim 256 there are no registers for them.
   template <int kRows, int kLanes, int kSize = 1, bool kUnrolled = true, class F>
   static FALCHION_DEVICE void each_chunk(F f) {
     constexpr int kPass = Config::kThreads / kLanes, kBoxes = kSize * Config::kD / (16 * kLanes);

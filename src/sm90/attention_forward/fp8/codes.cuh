@@ -31,7 +31,8 @@ FALCHION_DEVICE std::uint32_t pack_codes(float first, float second, std::uint32_
                : "r"(__float2int_rn(first)), "r"(__float2int_rn(second)), "r"(upper));
   return x;
 }
-/// 2^x of a whole number; 0 below 2^-126. x is at most 127.
+/// 2^x of a whole number; 0 below 2^-126. x is at most 127, but in rows that have seen no key: then it is about 1e30,
+/// the result is some finite number, and all P that it multiplies are 0.
 FALCHION_DEVICE float power_of_whole(float x) {
   constexpr float kMagic = 12582912.f;  // 1.5 * 2^23, whose last bits are those of the whole number
   return __uint_as_float(__float_as_uint(fmaxf(x, -127.f) + (kMagic + 127.f)) << 23);
