@@ -105,6 +105,19 @@ TEST(EightPlan, OperandsThatTmaCannotMove) {
   }
 }
 
+/// Without query heads h_k alone says how large the copy of V is.
+TEST(EightPlan, MoreThanAnyMemoryHolds) {
+  Attention a = int8_problem(128, DType::e4m3);
+  a.b = 1 << 12;
+  a.s_q = a.h_q = 0;
+  a.s_k = 1 << 20;
+  a.h_k = 2147483647;
+  Plan made;
+  const Status status = Plan::make(a, Pass::forward, on(90, Backend::sm90), &made);
+  EXPECT_EQ(status.code, Code::invalid);
+  EXPECT_NE(status.why.find("overflows: b = 4096, h_q = 0, h_k = 2147483647"), std::string::npos) << status.why;
+}
+
 /// Only Hopper's kernels cut the keys of packed rows.
 TEST(EightPlan, Sm80CutsNoPackedKeys) {
   Attention a = int8_problem(128);

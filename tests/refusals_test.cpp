@@ -38,7 +38,7 @@ TEST(Refusals, Problems) {
          a.b = 1 << 20;
          a.s_q = 1 << 30;
        },
-       "b * h * s * d overflows: b = 1048576, h_q = 4, s_q = 1073741824, s_k = 9"},
+       "b * h * s * d overflows: b = 1048576, h_q = 4, h_k = 2, s_q = 1073741824, s_k = 9"},
       {[](Attention& a) { a.dtype = static_cast<DType>(77); }, "dtype = 77 is no DType"},
       {[](Attention& a) { a.dtype = DType::boolean; }, "dtype = boolean: q, k, v are f32, f16 or bf16"},
       {[](Attention& a) { a.band = {.left = -9}; }, "band.left = -9: it must be 0 or more, or unbounded (-1)"},

@@ -1,6 +1,7 @@
 // src/api/validate.cpp: validates a problem and a target. Tensors: validate_operands.cpp.
 #include "api/validate.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -28,9 +29,10 @@ void check_sizes(const Attention& a, Check* check) {
   const double heads = real(a.b) * real(a.h_q);
   check->require(heads <= real(kMaxHeads), "b * h_q = ", a.b, " * ", a.h_q, " is over the limit of ", kMaxHeads);
   // Every count that a plan makes of this (bytes of packed K, work items, partial results) then fits into 64 bits.
-  const double elements = (heads + real(a.b)) * real(a.s_q + a.s_k + 1) * real(a.d_qk + a.d_v);
-  check->require(elements < 0x1p52, "b * h * s * d overflows: b = ", a.b, ", h_q = ", a.h_q, ", s_q = ", a.s_q,
-                 ", s_k = ", a.s_k);
+  // Without query heads there may still be heads of K.
+  const double elements = real(a.b) * real(std::max(a.h_q, a.h_k) + 1) * real(a.s_q + a.s_k + 1) * real(a.d_qk + a.d_v);
+  check->require(elements < 0x1p52, "b * h * s * d overflows: b = ", a.b, ", h_q = ", a.h_q, ", h_k = ", a.h_k,
+                 ", s_q = ", a.s_q, ", s_k = ", a.s_k);
 }
 
 void check_band(const Band& band, Check* check) {
