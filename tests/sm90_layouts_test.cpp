@@ -16,6 +16,7 @@
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
 #include "sm90/attention_forward/config.hpp"
+#include "sm90/attention_forward/fp8/config.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -33,14 +34,19 @@ struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kKind, kName>
 template <class F>
 void for_each_variant(F f) {
   int count = 0;
-  const auto call = [&](auto variant, const char* kind) {
-    SCOPED_TRACE(variant.name(kind));
-    f(variant);
-    ++count;
+  const auto call = [&]<int kD, sm90::Kind kKind, VariantTile kTile>(const char* kind) {
+    const auto call_in = [&](auto variant) {
+      SCOPED_TRACE(variant.name(kind));
+      f(variant);
+      ++count;
+    };
+    if constexpr (kKind != sm90::Kind::fp8) {  // it has a config of its own: KindFp8
+      call_in(VariantConfig<bf16, kD, kKind, kTile>{});
+      call_in(VariantConfig<f16, kD, kKind, kTile>{});
+    }
   };
-#define TILE_attention_forward_sm90(kind, d, tile, ...)                                 \
-  call(VariantConfig<bf16, d, sm90::Kind::kind, VariantTile::tile>{}, #kind " " #tile); \
-  call(VariantConfig<f16, d, sm90::Kind::kind, VariantTile::tile>{}, #kind " " #tile);
+#define TILE_attention_forward_sm90(kind, d, tile, ...) \
+  call.template operator()<d, sm90::Kind::kind, VariantTile::tile>(#kind " " #tile);
 #include "tiles/attention_forward/tiles.def"
   EXPECT_GE(count, 30);  // fifteen tiles, in two types
 }
@@ -331,6 +337,24 @@ TEST(Sm90Layouts, Registers) {
     EXPECT_GE(Config::kConsumerRegisters, Config::kEntryRegisters) << "setmaxnreg.inc";
     EXPECT_LE(Config::kProducerRegisters, Config::kEntryRegisters) << "setmaxnreg.dec";
   });
+}
+
+/// Kind fp8 has V^T with rows of ones below, in numbers of 8 bits.
+TEST(Sm90Layouts, KindFp8) {
+  using Config = sm90::Fp8Config<sm90::e4m3, 128>;
+  alignas(1024) static sm90::e4m3 memory[(128 + Config::kOnes) * 128 * Config::kStages];
+  const auto check = [&](const char* what, int rows, int stages, auto layout) {
+    const auto place = place_in(memory, layout);
+    EXPECT_EQ(differs_from_tma(Box{128, 1}, rows, 128, stages, place), "") << what;
+    EXPECT_TRUE(is_bijection(rows, 128, stages, place)) << what;
+    EXPECT_EQ(ways(Box{128, 1}, rows, 128, place), 1) << what;
+  };
+  check("Q", Config::kRows, Config::kStagesQ, Config::LayoutQ{});
+  check("K", Config::kKeys, Config::kStages, Config::LayoutK{});
+  check("V^T", Config::kDv + Config::kOnes, Config::kStages, Config::LayoutVt{});
+  EXPECT_EQ(sizeof(Config::TurnedV), (Config::kDv + Config::kOnes) * 128) << "a stage of LayoutVt";
+  EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
+  EXPECT_EQ(Config::kSharedBytes, Config::kTile.shared_bytes(Config::kStagesQ));
 }
 
 }  // namespace
