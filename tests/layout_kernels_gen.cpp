@@ -11,6 +11,7 @@
 
 #include "sm80/attention_forward/config.hpp"
 #include "sm90/attention_forward/config.hpp"
+#include "sm90/attention_forward/fp8/config.hpp"
 
 namespace {
 
@@ -101,6 +102,35 @@ void sm90_kernel(const std::string& kind) {
          partition_fragment_C(pv, Shape<Int<Config::kRows>, Int<Config::kDv>>{}).layout());
 }
 
+/// Kind fp8, in e4m3.
+template <class Config>
+void sm90_fp8_kernel(const std::string& kind) {
+  const Writer w{"sm90:" + kind + ":" + std::to_string(Config::kD)};
+  std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
+              Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
+  w.item("sQ", "Q in shared memory, (M, D, stages)", typename Config::LayoutQ{}, Config::kStagesQ * Config::kSizeQ);
+  w.item("sK", "K, (N, D, stages)", typename Config::LayoutK{}, Config::kStages * Config::kSizeK);
+  w.item("sVt", "V transposed, and eight rows of ones, (D + 8, N, stages)", typename Config::LayoutVt{},
+         Config::kStages * (Config::kSizeV + Config::kSizeOnes));
+  typename Config::MmaQk qk;
+  typename Config::MmaPv pv;
+  w.mma("qk.A", "qk.B", "qk.C", "qk", qk);
+  w.mma("pv.A", "pv.B", "pv.C", "pv", pv);
+  w.item("acc_s", "a thread's part of S, (values, M, N)",
+         partition_fragment_C(qk, Shape<Int<Config::kRows>, Int<Config::kKeys>>{}).layout());
+  w.item("acc_o", "a thread's part of O and of the sums of P, (values, M, D + 8)",
+         partition_fragment_C(pv, Shape<Int<Config::kRows>, Int<Config::kDv + Config::kOnes>>{}).layout());
+}
+template <falchion::sm90::Kind kKind, int kD, falchion::VariantTile kTile>
+void sm90_tile(const std::string& name) {
+  namespace sm90 = falchion::sm90;
+  if constexpr (kKind == sm90::Kind::fp8) {
+    sm90_fp8_kernel<sm90::Fp8Config<sm90::e4m3, kD>>(name);
+  } else {
+    sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, kD, kKind, kTile>>(name);
+  }
+}
+
 /// Of a kind, or of a tile that is not its usual one: "plain", "brief".
 std::string named(const std::string& kind, const std::string& tile) { return tile == "usual" ? kind : tile; }
 
@@ -110,7 +140,8 @@ int main() {
   namespace sm80 = falchion::sm80;
   namespace sm90 = falchion::sm90;
   std::printf(
-      "// src/layout/kernels.inc: CuTe's own print of the layouts of the GPU kernels, in bf16 (f16 has the same).\n"
+      "// src/layout/kernels.inc: CuTe's own print of the layouts of the GPU kernels, in bf16 (f16 has the same) and "
+      "e4m3.\n"
       "// Written by tests/layout_kernels_gen.cpp; do not edit.\n"
       "// KERNEL(name, rows, keys, head dim, head dim of V, threads, stages of K and V, CTAs an SM, shared bytes)\n"
       "// ITEM(kernel, name, what, print, bytes of shared memory that it alone takes)\n"
@@ -121,12 +152,11 @@ int main() {
 #define TILE_sm80_general(d, tile) \
   sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
 #define TILE_sm80_bytes(d, tile)  // Its layouts are those of kind general.
-#define TILE_sm80_eight(d, tile)  // Its 16-bit layouts are those of kind plain, its bytes Hopper's of int8_scores.
+#define TILE_sm80_eight(d, tile)  // It multiplies in the layouts of kind plain. Its bytes lie in rows, as they come.
 #define TILE_sm80_f32(d, tile)    // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, tile, ...) TILE_sm80_##kind(d, tile)
-#define TILE_attention_forward_sm90(kind, d, tile, ...)                                                    \
-  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind, falchion::VariantTile::tile>>( \
-      named(#kind, #tile));
+#define TILE_attention_forward_sm90(kind, d, tile, ...) \
+  sm90_tile<sm90::Kind::kind, d, falchion::VariantTile::tile>(named(#kind, #tile));
 #include "tiles/attention_forward/tiles.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;
