@@ -55,7 +55,7 @@ table_of() {
     /Compiling entry function/ {
       split($0, quoted, "\047")
       kernel = kernel_of(quoted[2])
-      sub(/_exact$/, "", kernel)  # the f32 variants run a kernel of that name
+        sub(/_(exact|of_bytes)$/, "", kernel)  # variants of f32 and of kind eight run kernels of these names
       match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
       if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # this kernel serves both passes
