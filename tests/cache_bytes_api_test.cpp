@@ -169,8 +169,9 @@ TEST(CacheBytesApi, ExplainSaysTheTypeAndTheScales) {
   const std::string of_ref = explain(a, Pass::forward, on_ref());
   EXPECT_NE(of_ref.find("k_scale, v_scale, used_k, k and v of i8"), std::string::npos) << of_ref;
   const std::string of_cpu = explain(a, Pass::forward, host_target());
-  if (host_target().backend == Backend::cpu)
+  if (host_target().backend == Backend::cpu) {
     EXPECT_NE(of_cpu.find("k and v of i8 are converted to f32, a block at a time"), std::string::npos) << of_cpu;
+  }
   a = rows().problem;
   EXPECT_EQ(explain(a, Pass::forward, host_target()).find("8 bits"), std::string::npos);
 }

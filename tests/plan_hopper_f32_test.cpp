@@ -94,10 +94,10 @@ TEST(HopperF32Plan, HalvesInTheWorkspace) {
       << "d 100 is filled up to 128";
   const PlanData split = decided(f32_problem(1, 128, 8192, 4, 4, 128), hopper());
   EXPECT_GT(split.attention().splits, 1);
-  EXPECT_GE(split.attention().halves,
+  EXPECT_GE(split.attention().copies,
             split.attention().partial_m_l + static_cast<std::size_t>(split.attention().splits) * 128 * 4 * 2 * 4);
-  EXPECT_EQ(split.attention().halves % 64, 0u);
-  EXPECT_EQ(split.workspace, split.attention().halves + (128 + 2 * 8192) * 4 * 512 + 128 * 4 * 4 + 8192 * 4 * 8);
+  EXPECT_EQ(split.attention().copies % 64, 0u);
+  EXPECT_EQ(split.workspace, split.attention().copies + (128 + 2 * 8192) * 4 * 512 + 128 * 4 * 4 + 8192 * 4 * 8);
 }
 
 /// Kind halves reads its operands one number at a time where it has to, so it takes any. Packed rows for which the
