@@ -25,9 +25,11 @@ import subprocess
 import sys
 import tempfile
 
+# Matrix products: of 16 bits, of int8, of 8-bit floats, and those of sm_80.
+PRODUCTS = ("HGMMA", "IGMMA", "QGMMA", "HMMA")
 # The pipe or purpose of an instruction. The first entry that is the beginning of its name counts.
 KINDS = (
-    ("tensor", ("HGMMA", "HMMA", "WARPGROUP")),
+    ("tensor", (*PRODUCTS, "WARPGROUP")),
     ("barrier", ("BAR", "SYNCS", "DEPBAR", "WARPSYNC", "BSSY", "BSYNC")),
     ("branch, vote", ("BRA", "VOTE", "CALL", "RET", "EXIT")),
     ("MUFU", ("MUFU",)),
@@ -38,7 +40,7 @@ KINDS = (
     ("ALU", ("",)),
 )
 # A stretch of the loop begins at one of these.
-MARKS = ("BAR", "SYNCS", "WARPGROUP.DEPBAR", "HGMMA", "HMMA")
+MARKS = ("BAR", "SYNCS", "WARPGROUP.DEPBAR", *PRODUCTS)
 
 
 class Instruction:
@@ -115,7 +117,7 @@ def main_loop(kernel):
     over = dominators(kernel)
     loops = [(head, tail) for tail in range(len(kernel.code)) for head in kernel.successors(tail)
              if head <= tail and over[tail] >> head & 1]
-    weight = {(head, tail): sum(one.name.startswith(("HGMMA", "HMMA")) for one in kernel.code[head:tail + 1])
+    weight = {(head, tail): sum(one.name.startswith(PRODUCTS) for one in kernel.code[head:tail + 1])
               for head, tail in loops}
     inner = [loop for loop in loops if weight[loop] and not any(
         weight[other] and other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
@@ -142,7 +144,7 @@ def stretches(path):
     pieces = [("start of the round", [])]
     for one in path:
         mark = next((mark for mark in MARKS if one.name.startswith(mark)), None)
-        if mark and not (mark in ("HGMMA", "HMMA") and pieces[-1][0].startswith(mark)):
+        if mark and not (mark in PRODUCTS and pieces[-1][0].startswith(mark)):
             pieces.append((one.name, []))
         pieces[-1][1].append(one)
     return [piece for piece in pieces if piece[1]]
