@@ -247,8 +247,8 @@ TEST(Eight, TheCpuTakesIt) {
     EXPECT_TRUE(make(a));
     Plan best;
     ASSERT_TRUE(Plan::make(a, Pass::forward, {}, &best));
-    EXPECT_EQ(best.backend(), host_target().backend);
-    if (host_target().backend == Backend::cpu) { EXPECT_TRUE(make(a, Target(Backend::cpu))); }
+    EXPECT_EQ(best.backend(), host_target(types.o).backend);
+    if (host_target(types.o).backend == Backend::cpu) { EXPECT_TRUE(make(a, Target(Backend::cpu))); }
     const Status backward = make(a, Target(Backend::cpu), Pass::backward);
     EXPECT_EQ(backward.code, Code::unsupported);
   }
@@ -266,7 +266,7 @@ TEST(Eight, ExplainSaysTheTypesAndTheScales) {
 TEST(Eight, TheSameInCAndInOneCall) {
   for (const EightTypes& types : kEightTypes) {
     Instance x = make_eight(Case{"x", 2, 9, 300, 4, 2, 33, 17}, types, Shares::token);
-    const Status status = run(host_target(), &x);
+    const Status status = run(host_target(types.o), &x);
     ASSERT_TRUE(status) << status.why;
     std::vector<float> o;
     x.o.for_each([&](auto b, auto i, auto h, auto d) { o.push_back(x.o.get(b, i, h, d)); });

@@ -90,6 +90,13 @@ Target host_target() {
                                  [](const Variant& v) { return v.kernel_as<cpu::AttentionKernel>() != nullptr; });
   return built ? Backend::cpu : Backend::ref;
 }
+Target host_target(DType o) {
+  const auto all = variants();
+  const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) {
+    return v.dtype == o && v.kernel_as<cpu::AttentionKernel>() != nullptr;
+  });
+  return built ? Backend::cpu : Backend::ref;
+}
 
 void expect_decode(const Path& path, const Attention& a) {
   if (path.backend != Backend::best || a.dtype == DType::f32 || a.h_k == 0) return;  // best is tested on Hopper alone

@@ -47,6 +47,8 @@ std::vector<Path> named_hopper(const char* operation = kAttention);
 bool has_room(const Path& path, std::size_t bytes);
 /// The path for tests that always run on the host's operands: the CPU, or ref where no level is built.
 Target host_target();
+/// The same for attention of 8-bit q with o of the type: sanitizers' builds have not every type.
+Target host_target(DType o);
 
 /// Calls f(path, dtype) for each of these paths and each type.
 template <class F>
