@@ -1,16 +1,10 @@
 // tests/cuda/eight_on_sm80_test.cpp: attention of q and k of 8 bits on sm80's kind eight, in every type and at every
 // head dim, and in its place where Hopper's kernels cannot move the operands. The contract's rules run on it, too:
 // tests/contract_eight_test.cpp.
-#include <cmath>
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "api/data_of.hpp"
-#include "device.hpp"
-#include "plan/plan_data.hpp"
-#include "support/compare.hpp"
-#include "support/eight.hpp"
+#include "eight.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -24,26 +18,7 @@ class EightOnSm80 : public ::testing::Test {
   }
 };
 
-/// Runs it twice, with the same bits, and compares it with the definition.
-void expect_right(Instance* x) {
-  OnDevice device(kSm80, x);
-  ASSERT_OK(device.status());
-  ASSERT_EQ(data_of(device.plan())->variant->kind, VariantKind::eight);
-  const Reference reference(*x);
-  std::vector<float> first;
-  for (const int round : {0, 1}) {
-    ASSERT_OK(device.upload());
-    ASSERT_OK(device.spoil_workspace(1));
-    ASSERT_OK(device.run());
-    ASSERT_OK(device.download());
-    if (round == 0) { EXPECT_TRUE(matches(*x, reference)); }
-    std::vector<float> o;
-    x->o.for_each([&](auto b, auto i, auto h, auto d) { o.push_back(x->o.get(b, i, h, d)); });
-    if (round == 0) first = o;
-    for (std::size_t n = 0; n < o.size(); ++n)
-      ASSERT_TRUE(o[n] == first[n] || (std::isnan(o[n]) && std::isnan(first[n]))) << "element " << n << " of run 2";
-  }
-}
+void expect_right(Instance* x) { expect_right_on(kSm80, VariantKind::eight, x); }
 
 /// f(d, types) of each.
 template <class F>
