@@ -168,7 +168,8 @@ class Fp8Consumer {
     float2 x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                  : "=f"(x.x), "=f"(x.y)
-                 : "r"(cute::cast_smem_ptr_to_uint(&shared.row_units[threadIdx.x])));
+                 : "r"(cute::cast_smem_ptr_to_uint(&shared.row_units[threadIdx.x]))
+                 : "memory");
     return x;
   }
   /// The scale of the stage of K, with that of the problem.
