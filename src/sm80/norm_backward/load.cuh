@@ -105,7 +105,9 @@ class GradLoad {
     });
   }
   FALCHION_DEVICE void store(int c, const NormPlace& place, const float (&from)[kNumbers]) const {
-    Element* to = static_cast<Element*>(a_.grad_x.data) + place.in(a_.grad_x);
+    std::int64_t row = place.in(a_.grad_x);
+    asm volatile("" : "+l"(row));
+    Element* to = static_cast<Element*>(a_.grad_x.data) + row;
     if constexpr (kWhole) {
       store_words(words_of<Element>(from), to + at(c, 0), sizeof(Element) == 4);
     } else {
@@ -126,6 +128,7 @@ class GradLoad {
 
   template <class T>
   FALCHION_DEVICE void from_memory(const View& x, std::int64_t row, int c, float (&out)[kNumbers]) const {
+    asm volatile("" : "+l"(row));  // else the addresses of all chunks and types are kept at once
     const T* from = static_cast<const T*>(x.data) + row;
     if constexpr (kWhole) {
       const NumberWords words = load_words(from + at(c, 0), sizeof(T) == 4);
@@ -176,7 +179,9 @@ class GradLoad {
     const char* from = static_cast<const char*>(x.data) + (place.in(x) + at(0, 0)) * (2 * pieces);
     std::uint32_t to = stage_at(ask_stage_) + piece * kPieceBytes;
     const int step = thread_.of * kNumbers * 2 * pieces;
+#pragma unroll 1
     for (int c = 0; c < a_.cut.chunks && is_there(c); ++c, from += step) {
+#pragma unroll 1
       for (int i = 0; i < pieces; ++i, to += kPieceBytes) copy_chunk_async(from + 16 * i, to, 16);
     }
   }

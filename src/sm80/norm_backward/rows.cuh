@@ -220,7 +220,7 @@ int launch_norm_gradients(const NormBackwardArgs& a, void* stream) {
   constexpr std::integral_constant<int, kGradFewChunks> kFew;
   int error = 0;
   if (!a.cut.whole)
-    error = a.cut.chunks == 0 ? launch(kNone, std::false_type{}) : launch(kMany, std::false_type{});
+    error = a.cut.chunks == 0 ? launch(kNone, std::false_type{}) : launch(kFew, std::false_type{});
   else if (a.cut.chunks == 0)
     error = launch(kNone, std::true_type{});
   else

@@ -72,8 +72,10 @@ class GradSums {
       }
     }
     __syncthreads();
+#pragma unroll 1
     for (int j = static_cast<int>(threadIdx.x); j < static_cast<int>(a_.d); j += kGradThreads) {
       float all = 0;
+#pragma unroll 4
       for (int other = 0; other < thread_.rows; ++other) all += shared_[other * columns + j];
       if (a_.parts > 1)
         a_.sums[item * PartSums::of_part(a_) + place + j] = all;

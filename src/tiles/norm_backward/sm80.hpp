@@ -16,7 +16,6 @@ inline constexpr int kGradThreads = 512;  // of a CTA, which has an SM for itsel
 inline constexpr int kGradWarps = kGradThreads / 32;
 // Chunks of a thread: each has 16 sums in registers, so 4 of them take half of these.
 inline constexpr int kGradChunks = 4, kGradFewChunks = 2;
-inline constexpr int kGradKept = kGradThreads * kGradChunk * kGradChunks;  // rows up to this length are kept
 inline constexpr int kGradSegment = 4;  // threads of a row at least: 64 bytes side by side, where it has so many
 inline constexpr int kGradSlotBytes = 2 * kGradWarps * 16;  // four sums of each warp, for two reductions
 
@@ -47,7 +46,7 @@ constexpr gpu::NormBackwardCut norm_backward_cut(std::int64_t d, bool whole, int
     return d <= std::int64_t{kGradThreads} * kGradChunk * chunks &&
            static_cast<std::size_t>(grad_shared_bytes(cut_of(chunks, stages), sizes)) <= shared_bytes;
   };
-  if (!whole && fits(kGradChunks, 0)) return cut_of(kGradChunks, 0);
+  if (!whole && fits(kGradFewChunks, 0)) return cut_of(kGradFewChunks, 0);
   constexpr struct {
     int chunks, stages;
   } kBestFirst[] = {{kGradChunks, 3}, {kGradChunks, 2}, {kGradFewChunks, 3}, {kGradFewChunks, 2}, {kGradChunks, 1}, {kGradFewChunks, 1}};
