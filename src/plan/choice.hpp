@@ -9,6 +9,7 @@
 
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_norm_args.hpp"
+#include "args/gpu_norm_backward_args.hpp"
 #include "args/gpu_quantise_args.hpp"
 #include "base/set_of.hpp"
 
@@ -44,7 +45,7 @@ struct GemmGpuCut {
 };
 
 /// The cut of the work, if choices differ in it; otherwise the plan has it.
-using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut, gpu::QuantiseCut>;
+using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut, gpu::NormBackwardCut, gpu::QuantiseCut>;
 
 struct Choice {
   const Variant* variant = nullptr;
