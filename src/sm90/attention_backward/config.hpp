@@ -18,12 +18,12 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// The current head of a thread that adds dQ. It lies in shared memory because the thread has few registers.
+/// Where a thread that adds dQ adds to. It lies in shared memory because the thread has few registers.
 struct BackwardSums {
-  float* sums;         // of row 0
-  unsigned* turns;     // of row 0
+  float* sums;         // of row 0 of the first head
+  unsigned* turns;     // of row 0 of the first head
+  std::int64_t rows;   // from one head to the next
   std::int64_t since;  // a row sees no key before row + since
-  int head;
 };
 
 /// A CTA owns a tile of N keys x D head dims and visits tiles of M query rows. Each of its two consumer warpgroups has

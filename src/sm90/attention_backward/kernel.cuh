@@ -7,6 +7,7 @@
 #include <cutlass/arch/reg_reconfig.h>
 
 #include "base/host_device.hpp"
+#include "gpu/attention_backward/order.hpp"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "gpu/blocks/stream_order.cuh"
@@ -278,7 +279,7 @@ class BackwardConsumer {
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
-                       const __grid_constant__ BackwardMaps maps) {
+                       const __grid_constant__ BackwardMaps maps, int together) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
@@ -303,7 +304,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
   __syncthreads();
   wait_for_earlier_kernels();
-  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, static_cast<int>(blockIdx.x));
+  const int tiles = by.tiles.divisor, heads = static_cast<int>(gridDim.x) / tiles;
+  const int block = tile_of_block(static_cast<int>(blockIdx.x), tiles, heads, together);
+  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
   if (t.own0 >= t.k.length) return;
   if (threadIdx.x == 0) {
     shared.tile = t;

@@ -3,9 +3,14 @@
 #pragma once
 
 #include "gpu/attention_backward/around.hpp"
+#include "gpu/attention_backward/order.hpp"
 #include "sm90/attention_backward/kernel.cuh"
 
 namespace falchion::sm90 {
+
+/// Of the tiles of keys of a head so many start at a time, if there are enough heads. The fewer they are, the fewer
+/// CTAs wait for one that has started with them, and the more often rows and their sums are read from memory.
+constexpr int kTilesAtOnce = 8;
 
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and the conversion of the sums
 /// to grad_q.
@@ -18,9 +23,10 @@ int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
     BackwardMaps maps;
     error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
-    error =
-        launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
-                                                  stream, a.early, a, BackwardDivisors(a, Owner::keys, 1), maps);
+    const int together = heads_together(blocks / a.key_tiles, a.ctas_at_once, kTilesAtOnce);
+    error = launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads,
+                                                      Config::kSharedBytes, stream, a.early, a,
+                                                      BackwardDivisors(a, Owner::keys, 1), maps, together);
   }
   if (error == cudaSuccess && tiles > 0 && a.grad_q.data != nullptr)
     error = launch_kernel<finish_grad_q<Config>>(static_cast<unsigned>(tiles), 128 * Config::kConsumers, 0, stream,
