@@ -25,13 +25,14 @@ FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const Backwar
   };
   if (t.begin >= t.end) return;
   load_keys(maps.k, shared.k);
-  RingPosition<Config::kStages> at;
+  RingPosition<Config::kStagesQ> at;
+  RingPosition<Config::kStagesGradO> at_grad_o;
   bool first = true;
   CUTE_NO_UNROLL
-  for (BackwardStep step(t, shared.first); step.there(); step.advance(), at.advance()) {
+  for (BackwardStep step(t, shared.first); step.there(); step.advance(), at.advance(), at_grad_o.advance()) {
     const int row = step.tile * Config::kRows;
     auto& full = shared.full_rows[at.stage];
-    shared.empty_rows[at.stage].wait(at.parity ^ 1);
+    shared.empty_q[at.stage].wait(at.parity ^ 1);
     const auto load_rows = [&](const CUtensorMap& map, auto& to) {
       load_boxes<kBoxes, kBox>(map, full, to, kReadAgain, step.head, static_cast<int>(t.q.begin) + row,
                                static_cast<int>(t.q.batch));
@@ -44,7 +45,8 @@ FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const Backwar
     };
     load_statistics(layout.lse(a) + in_workspace, shared.lse[at.stage]);
     load_statistics(layout.delta(a) + in_workspace, shared.delta[at.stage]);
-    load_rows(maps.grad_o, shared.grad_o[at.stage]);
+    shared.empty_grad_o[at_grad_o.stage].wait(at_grad_o.parity ^ 1);
+    load_rows(maps.grad_o, shared.grad_o[at_grad_o.stage]);
     if (first) load_keys(maps.v, shared.v);
     first = false;
   }
@@ -93,9 +95,10 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Con
     publish(shared.ready_keys);
   }
   const Range whole = rows_without_mask(t, lane % Config::kConsumers);
-  RingPosition<Config::kStages> at;
+  RingPosition<Config::kStagesQ> at;
+  RingPosition<Config::kStagesGradO> at_grad_o;
   CUTE_NO_UNROLL
-  for (; step.there(); step.advance(), at.advance()) {
+  for (; step.there(); step.advance(), at.advance(), at_grad_o.advance()) {
     shared.full_rows[at.stage].wait(at.parity);
     __syncwarp();
     bool any = false;
@@ -107,7 +110,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Con
       for (; dead != 0; dead &= dead - 1) {
         const int line = line0 + __ffs(static_cast<int>(dead)) - 1;
         clear_line<Config::kRows, Config::kBoxes>(shared.q[at.stage], line);
-        clear_line<Config::kRows, Config::kBoxes>(shared.grad_o[at.stage], line);
+        clear_line<Config::kRows, Config::kBoxes>(shared.grad_o[at_grad_o.stage], line);
       }
     }
     const int row0 = step.tile * Config::kRows;
