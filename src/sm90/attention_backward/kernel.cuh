@@ -297,7 +297,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
-  if (threadIdx.x == 0) {
+  const bool loads = threadIdx.x == 128 * Config::kConsumers;
+  if (loads) {
     shared.full_keys.init(2);
     shared.ready_keys.init(1);
     for (int i = 0; i < Config::kStagesQ; ++i) {
@@ -316,13 +317,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
     cutlass::arch::fence_barrier_init();
   }
-  __syncthreads();
   wait_for_earlier_kernels();
   const int tiles = by.tiles.divisor, heads = static_cast<int>(gridDim.x) / tiles;
   const int block = tile_of_block(static_cast<int>(blockIdx.x), tiles, heads, together);
   const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
   if (t.own0 >= t.k.length) return;
-  if (threadIdx.x == 0) {
+  if (loads) {
+    load_keys<Config>(t, maps, shared);
     shared.tile = t;
     shared.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
   }
