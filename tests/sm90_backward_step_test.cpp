@@ -59,6 +59,13 @@ TEST(BackwardStep, WithAnyOrderTheCtasOfAHeadVisitDifferentTilesAtATime) {
   for (const auto& [step, visited] : at_step) EXPECT_EQ(visited.size(), static_cast<std::size_t>(ctas)) << step;
 }
 
+TEST(BackwardStep, TheCtasOfAGroupOfHeadsKeepTogether) {
+  for (int number = 0; number < 5; ++number) {
+    const Tile tile{4, 4, 0, 16};
+    EXPECT_EQ(walk(tile, first_tile(tile, number, true)).front(), std::pair(4, 15));
+  }
+}
+
 TEST(BackwardStep, ThereIsNoStepWhereNoRowSeesTheKeys) {
   const Tile tile{0, 4, 0, 0};
   EXPECT_TRUE(walk(tile, first_tile(tile, 3, true)).empty());

@@ -23,7 +23,7 @@ FALCHION_HD constexpr int tile_of_block(int block, int tiles, int heads, int tog
 
 /// The heads whose tiles are gone through at once, if of each head about `deep` tiles are to start at a time: all
 /// sections of heads are equally large, give or take one.
-constexpr int heads_together(std::int64_t heads, std::int64_t ctas_at_once, int deep) {
+constexpr int heads_together(std::int64_t heads, std::int64_t ctas_at_once, std::int64_t deep) {
   const std::int64_t most = std::max(ctas_at_once / deep, std::int64_t{1});
   return static_cast<int>(heads == 0 ? 1 : ceil_div(heads, ceil_div(heads, most)));
 }

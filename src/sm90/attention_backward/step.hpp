@@ -32,10 +32,11 @@ struct BackwardStep {
 /// The first tile of rows of CTA `number` of its head. Where sums have a fixed order that is the last tile. So under a
 /// causal band the CTAs of a head begin with the same tile, and those whose keys come first, which also add first, end
 /// last; no CTA then waits long for its predecessor. With any_order each CTA begins two tiles before its neighbour,
-/// since it is slow when all CTAs of a head load the same tile, and add to the same sums, at the same time.
+/// since it is slow when all CTAs of a head load the same tile, and add to the same sums, at the same time. CTAs of a
+/// group of heads do keep together: apart, they would use more rows at a time than the L2 holds.
 template <class Tile>
 FALCHION_HD int first_tile(const Tile& t, int number, bool any_order) {
-  if (!any_order || t.begin >= t.end) return t.end - 1;
+  if (!any_order || t.heads > 1 || t.begin >= t.end) return t.end - 1;
   return t.end - 1 - 2 * number % (t.end - t.begin);
 }
 
