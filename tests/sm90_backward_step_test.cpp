@@ -66,6 +66,16 @@ TEST(BackwardStep, TheCtasOfAGroupOfHeadsKeepTogether) {
   }
 }
 
+TEST(BackwardStep, UnderACausalBandFewTilesOfAHeadStartAtATime) {
+  gpu::AttentionBackwardArgs a;
+  a.key_tiles = 32;
+  EXPECT_EQ(tiles_at_once(a), 32);
+  a.right = 0;
+  EXPECT_EQ(tiles_at_once(a), 8);
+  a.any_order = true;
+  EXPECT_EQ(tiles_at_once(a), 32);
+}
+
 TEST(BackwardStep, ThereIsNoStepWhereNoRowSeesTheKeys) {
   const Tile tile{0, 4, 0, 0};
   EXPECT_TRUE(walk(tile, first_tile(tile, 3, true)).empty());

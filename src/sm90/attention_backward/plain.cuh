@@ -8,12 +8,6 @@
 
 namespace falchion::sm90 {
 
-/// Under a causal band so many tiles of keys of a head start at a time if their CTAs add in a fixed order. The fewer they
-/// are, the fewer CTAs wait for one that has started with them, and the more often rows and their sums are read from
-/// memory. Else heads are gone through as a whole: where all ways are equally long, CTAs that start later do not end
-/// later, and with any_order nobody waits.
-constexpr int kTilesAtOnce = 8;
-
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and the conversion of the sums
 /// to grad_q.
 template <class Config>
@@ -25,8 +19,7 @@ int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
     BackwardMaps maps;
     error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
-    const std::int64_t deep = a.right >= 0 && !a.any_order ? kTilesAtOnce : a.key_tiles;
-    const int together = heads_together(blocks / a.key_tiles, a.ctas_at_once, deep);
+    const int together = heads_together(blocks / a.key_tiles, a.ctas_at_once, tiles_at_once(a));
     error = launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads,
                                                       Config::kSharedBytes, stream, a.early, a,
                                                       BackwardDivisors(a, Owner::keys, 1), maps, together);

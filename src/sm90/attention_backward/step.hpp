@@ -1,10 +1,11 @@
 // src/sm90/attention_backward/step.hpp: the order in which a CTA of Hopper's backward kernel visits its tiles of rows,
-// and how many CTAs add to their sums before it. All its warps follow it. It is plain C++, so
-// tests/sm90_backward_step_test.cpp and backward_turns_test.cpp run it on the host.
+// which all its warps follow, how many CTAs add to their sums before it, and how many start at a time. It is plain C++,
+// so tests/sm90_backward_step_test.cpp and sm80_turns_test.cpp run it on the host.
 #pragma once
 
 #include <cstdint>
 
+#include "args/gpu_attention_backward_args.hpp"
 #include "base/host_device.hpp"
 
 namespace falchion::sm90 {
@@ -38,6 +39,13 @@ template <class Tile>
 FALCHION_HD int first_tile(const Tile& t, int number, bool any_order) {
   if (!any_order || t.heads > 1 || t.begin >= t.end) return t.end - 1;
   return t.end - 1 - 2 * number % (t.end - t.begin);
+}
+
+/// Of the tiles of keys of a head so many should start at a time. Eight if CTAs take turns under a causal band: the
+/// fewer they are, the fewer wait for one that has started with them, and the more often rows and their sums are read
+/// from memory. Else all: with equally long ways, CTAs that start later end later, and with any_order nobody waits.
+inline std::int64_t tiles_at_once(const gpu::AttentionBackwardArgs& a) {
+  return a.right >= 0 && !a.any_order ? 8 : a.key_tiles;
 }
 
 /// The CTAs that add to a tile of rows before the one with the keys from own0 on: those of earlier keys from `first`
