@@ -80,8 +80,8 @@ static PyObject* create(PyObject* spec, PyModuleDef* definition) {
 static int fill(PyObject* module) {
   if (module == the_module) return 0;
   if (!add_errors(module) || !add_plan_type(module) || !ready_attention() || !ready_attention_backward() ||
-      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_norm_backward() || !ready_quantise() || !ready_merge() || !ready_torch() ||
-      !add_options(module))
+      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_norm_backward() || !ready_quantise() ||
+      !ready_merge() || !ready_torch() || !add_options(module))
     return -1;
   the_module = Py_NewRef(module);
   return 0;

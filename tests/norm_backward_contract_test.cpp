@@ -33,12 +33,11 @@ TEST(NormBackwardContract, TwoNumbersByHand) {
     bool zero_centered;
     float grad_x[2], grad_weight[2];
   };
-  constexpr Row rows[] = {
-      // rstd 1 / 4, z (-1/2, 1/2), mean g 7, mean of g z 5/2: g - 7 - z 5/2 is (-15/4, 15/4)
-      {NormKind::layer, 12, false, {-0.9375F, 0.9375F}, {-0.5F, 1.5F}},
-      {NormKind::layer, 12, true, {-0.9375F, 0.9375F}, {-0.5F, 1.5F}},
-      // rstd 1 / 8, z (1/4, 3/4), mean of g z 19/4: g - z 19/4 is (13/16, 135/16)
-      {NormKind::rms, 44, false, {0.1015625F, 1.0546875F}, {0.25F, 2.25F}}};
+  constexpr Row rows[] = {// rstd 1 / 4, z (-1/2, 1/2), mean g 7, mean of g z 5/2: g - 7 - z 5/2 is (-15/4, 15/4)
+                          {NormKind::layer, 12, false, {-0.9375F, 0.9375F}, {-0.5F, 1.5F}},
+                          {NormKind::layer, 12, true, {-0.9375F, 0.9375F}, {-0.5F, 1.5F}},
+                          // rstd 1 / 8, z (1/4, 3/4), mean of g z 19/4: g - z 19/4 is (13/16, 135/16)
+                          {NormKind::rms, 44, false, {0.1015625F, 1.0546875F}, {0.25F, 2.25F}}};
   on_every_path(
       [&](const Path& path, DType dtype) {
         for (const Row& row : rows) {
@@ -74,7 +73,8 @@ TEST(NormBackwardContract, TwoNumbersByHand) {
           set(&x.grad_residual_out, 16, -16);  // it is added
           ASSERT_TRUE(run(path.target(), x));
           for (const std::int64_t j : {0, 1})
-            EXPECT_NEAR(x.grad_x.get(0, 0, 0, j), row.grad_x[j] + (j == 0 ? 16 : -16), dtype == DType::f32 ? 1e-5 : 0.13);
+            EXPECT_NEAR(x.grad_x.get(0, 0, 0, j), row.grad_x[j] + (j == 0 ? 16 : -16),
+                        dtype == DType::f32 ? 1e-5 : 0.13);
         }
       },
       kNormBackward);
@@ -101,8 +101,7 @@ TEST(NormBackwardContract, NanAndInfStayInTheirRow) {
     for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
       for (const float bad : {kNan, kInf, -kInf}) {
         for (const std::int64_t place : {std::int64_t{0}, d - 1}) {
-          NormGradients x =
-              make_norm_gradients({"x", 1, 6, 1, d, {.kind = kind, .weight = true, .bias = true}}, dtype);
+          NormGradients x = make_norm_gradients({"x", 1, 6, 1, d, {.kind = kind, .weight = true, .bias = true}}, dtype);
           x.x.set(0, 2, 0, place, bad);
           ASSERT_TRUE(run(path.target(), x));
           EXPECT_TRUE(matches(x, x));
@@ -153,8 +152,8 @@ TEST(NormBackwardContract, ALargeMean) {
       kNormBackward);
 }
 
-/// Rows of numbers whose squares lose bits in f32, are 0 there, or overflow, and between them rows of size 1, whose bits
-/// they do not change. A gradient that is past f32 is Inf.
+/// Rows of numbers whose squares lose bits in f32, are 0 there, or overflow, and between them rows of size 1, whose
+/// bits they do not change. A gradient that is past f32 is Inf.
 TEST(NormBackwardContract, RowsOfTinyAndOfHugeNumbers) {
   constexpr float kTiny[] = {1e-17F, 1e-21F, 1e-23F, 1e-30F, 1e-41F}, kHuge[] = {1e17F, 1e19F, 1e28F, 1e37F, 1};
   on_every_path_and_row([&](const Path& path, DType dtype, std::int64_t d) {
@@ -176,8 +175,7 @@ TEST(NormBackwardContract, RowsOfTinyAndOfHugeNumbers) {
           ASSERT_TRUE(run(path.target(), x));
           EXPECT_TRUE(matches(x, x));
           for (std::int64_t row = 1; row < 10; row += 2)
-            for (std::int64_t j = 0; j < d; ++j)
-              ASSERT_EQ(x.grad_x.get(0, row, 0, j), alone.grad_x.get(0, row, 0, j));
+            for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(x.grad_x.get(0, row, 0, j), alone.grad_x.get(0, row, 0, j));
         }
       }
     }
@@ -192,8 +190,7 @@ TEST(NormBackwardContract, SumsOfManyRows) {
         const NormGradients x = make_norm_gradients({"x", 1, 70000, 1, 8, {.weight = true, .bias = true}}, dtype);
         x.grad_y.for_each([&](auto... at) { const_cast<HostTensor&>(x.grad_y).set(at..., 1.1F); });
         ASSERT_TRUE(run(path.target(), x));
-        for (std::int64_t j = 0; j < 8; ++j)
-          EXPECT_NEAR(x.grad_bias.get(0, 0, 0, j), 70000 * double{1.1F}, 0.05) << j;
+        for (std::int64_t j = 0; j < 8; ++j) EXPECT_NEAR(x.grad_bias.get(0, 0, 0, j), 70000 * double{1.1F}, 0.05) << j;
       },
       kNormBackward);
 }

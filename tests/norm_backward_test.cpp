@@ -1,5 +1,5 @@
-// tests/norm_backward_test.cpp: runs a table of gradients of norms on every path of this build in every dtype. What holds
-// for any of them is here too: laws of the gradients, and that a plan gives the same bits again.
+// tests/norm_backward_test.cpp: runs a table of gradients of norms on every path of this build in every dtype. What
+// holds for any of them is here too: laws of the gradients, and that a plan gives the same bits again.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -164,8 +164,7 @@ TEST(NormBackward, AreDerivatives) {
       return (above - below) / (2 * double{step});
     };
     for (std::int64_t j = 0; j < 11; ++j) {
-      for (std::int64_t row = 0; row < 3; ++row)
-        EXPECT_NEAR(x.grad_x.get(0, row, 0, j), derivative(x.x, row, j), 1e-3);
+      for (std::int64_t row = 0; row < 3; ++row) EXPECT_NEAR(x.grad_x.get(0, row, 0, j), derivative(x.x, row, j), 1e-3);
       EXPECT_NEAR(x.grad_weight.get(0, 0, 0, j), derivative(x.weight, 0, j), 1e-3);
     }
   }
@@ -212,8 +211,7 @@ TEST(NormBackward, ARowsBitsDoNotDependOnTheNumberOfRows) {
               one.grad_y.set(0, 0, 0, j, many.grad_y.get(0, row, 0, j));
             }
             ASSERT_TRUE(run(path.target(), one));
-            for (std::int64_t j = 0; j < d; ++j)
-              ASSERT_EQ(one.grad_x.get(0, 0, 0, j), many.grad_x.get(0, row, 0, j));
+            for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(one.grad_x.get(0, 0, 0, j), many.grad_x.get(0, row, 0, j));
           }
         }
       },
@@ -239,8 +237,8 @@ TEST(Threads, GradientsOfNorms) {
       kNormBackward);
 }
 
-/// The judge finds an element that is off by a little more than roundings make, and a NaN in the place of a number; and it
-/// passes what the definition gives.
+/// The judge finds an element that is off by a little more than roundings make, and a NaN in the place of a number; and
+/// it passes what the definition gives.
 TEST(Judge, GradientsOfANormThatAreOffAreFound) {
   for (const DType dtype : kTypes) {
     const NormGradients x = make_norm_gradients({"x", 1, 20, 1, 64, kAll}, dtype);

@@ -85,8 +85,8 @@ FAL_API fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operan
                                      size_t workspace_bytes, void* stream);
 FAL_API const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format);
 FAL_API const char* fal_norm_backward_explain(const fal_norm* problem, const fal_target* target, int32_t format);
-/* The one-call form. The pass is backward where any grad_ tensor is given. There grad_x and grad_weight are frozen where
- * they are not given. */
+/* The one-call form. The pass is backward where any grad_ tensor is given. There grad_x and grad_weight are frozen
+ * where they are not given. */
 FAL_API fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
                                 void* stream);
 

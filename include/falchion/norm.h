@@ -9,8 +9,8 @@
 
 enum { FAL_LAYER_NORM = 0, FAL_RMS_NORM = 1 }; /* kind */
 
-/* Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias. The backward pass
- * takes v as x, which is residual_out where there was a residual; norm.hpp has the formulas. */
+/* Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias. The backward
+ * pass takes v as x, which is residual_out where there was a residual; norm.hpp has the formulas. */
 typedef struct fal_norm {
   size_t size;            /* sizeof(fal_norm) */
   int32_t dtype;          /* the type of x and grad_x: FAL_F32, FAL_F16 or FAL_BF16 */

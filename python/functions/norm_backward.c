@@ -1,5 +1,5 @@
-/* functions/norm_backward.c: layer_norm_backward(...) and rms_norm_backward(...): the order of the steps of the gradients
- * of a norm. */
+/* functions/norm_backward.c: layer_norm_backward(...) and rms_norm_backward(...): the order of the steps of the
+ * gradients of a norm. */
 #include "fal.h"
 
 enum { GRAD_Y, B_X, B_WEIGHT, B_BIAS, B_EPS, GRAD_RESIDUAL_OUT, B_ZERO_CENTERED, B_BACKEND, B_THREADS, B_STREAM };
@@ -26,7 +26,8 @@ static int take_inputs_of_gradients(call* call, PyObject* const* values, const a
   problem->weight = values[B_WEIGHT] != NULL;
   problem->bias = values[B_BIAS] != NULL;
   problem->residual_out = values[GRAD_RESIDUAL_OUT] != NULL;
-  if (problem->weight && (*weight = take_rows(call, "weight", values[B_WEIGHT], 0, &operands->weight)) == NULL) return 0;
+  if (problem->weight && (*weight = take_rows(call, "weight", values[B_WEIGHT], 0, &operands->weight)) == NULL)
+    return 0;
   if (problem->bias && (*bias = take_rows(call, "bias", values[B_BIAS], 0, &of_bias)) == NULL) return 0;
   if (problem->residual_out &&
       take_rows(call, "grad_residual_out", values[GRAD_RESIDUAL_OUT], 0, &operands->grad_residual_out) == NULL)
@@ -75,8 +76,7 @@ static PyObject* norm_backward(const signature* signature, int kind, PyObject* c
   begin(&call, signature->function, NORM, FAL_BACKWARD);
   call.problem.norm.kind = kind;
   if (take_inputs_of_gradients(&call, values, &weight, &bias) && read_options_of_gradients(&call, values))
-    result = run_gradients(&call, weight, call.operands.norm.weight.dtype, bias,
-                           bias != NULL ? bias->dtype : FAL_F32);
+    result = run_gradients(&call, weight, call.operands.norm.weight.dtype, bias, bias != NULL ? bias->dtype : FAL_F32);
   end(&call);
   return result;
 }

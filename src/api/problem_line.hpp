@@ -15,7 +15,16 @@ namespace falchion::line {
 
 /// A storm's random numbers depend on this value. So new operations are added at the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm, quantise, norm_backward };
+enum class Op : std::uint8_t {
+  attention,
+  linear,
+  linear_backward,
+  attention_backward,
+  gemm,
+  norm,
+  quantise,
+  norm_backward
+};
 
 /// The library's struct for the problem of an operation: Attention, LinearAttention, Gemm, Norm or Quantise.
 enum class Kind : std::uint8_t { attention, linear, gemm, norm, quantise };

@@ -21,8 +21,7 @@ int launch(const PlanData& plan, const Choice& taken, const Layout&, const NormO
            Stream stream) {
   const NormSweeps sweeps = sweeps_of(plan, x);
   for (std::size_t i = 0; i < sweeps.count; ++i) {
-    const auto args =
-        to_gpu_norm_backward_args(plan, sweeps.call[i], taken.cut_as<gpu::NormBackwardCut>(), workspace);
+    const auto args = to_gpu_norm_backward_args(plan, sweeps.call[i], taken.cut_as<gpu::NormBackwardCut>(), workspace);
     const int error = taken.variant->kernel_as<gpu::NormBackwardKernel>()->launch(args, stream);
     if (error != 0) return error;
   }

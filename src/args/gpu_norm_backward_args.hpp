@@ -1,5 +1,5 @@
-// src/args/gpu_norm_backward_args.hpp: what the plan hands to a GPU kernel of a norm's backward pass. It is plain data for
-// the reason that args/attention_call.hpp gives.
+// src/args/gpu_norm_backward_args.hpp: what the plan hands to a GPU kernel of a norm's backward pass. It is plain data
+// for the reason that args/attention_call.hpp gives.
 #pragma once
 
 #include <cstdint>

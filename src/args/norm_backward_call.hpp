@@ -1,5 +1,5 @@
-// src/args/norm_backward_call.hpp: one sweep of the backward pass of a norm over its rows, as every kernel sees it. It is
-// plain data for the reason that attention_call.hpp gives.
+// src/args/norm_backward_call.hpp: one sweep of the backward pass of a norm over its rows, as every kernel sees it. It
+// is plain data for the reason that attention_call.hpp gives.
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ struct Row {
   double residual(std::int64_t j) const { return n.residual_out ? element(x.grad_residual_out, j) : 0; }
 };
 
-/// The statistics of a row in the type Number: of its numbers times scale, so that they have no overflow or underflow of
-/// squares. In double the scale is 1.
+/// The statistics of a row in the type Number: of its numbers times scale, so that they have no overflow or underflow
+/// of squares. In double the scale is 1.
 template <class Number>
 struct Statistics {
   double scale = 1;

@@ -41,7 +41,8 @@ std::string cut_text(const gpu::NormBackwardCut& cut) {
 std::string describe_norm_backward(const PlanData& plan) {
   const NormPlan& norm = plan.norm();
   const Norm& n = norm.problem;
-  std::string out = text(plan.operation->name, " ", level_text(plan), " ", name(n.kind), " ", n.dtype, " ", n.rows, "x", n.d);
+  std::string out =
+      text(plan.operation->name, " ", level_text(plan), " ", name(n.kind), " ", n.dtype, " ", n.rows, "x", n.d);
   if (is_gpu(plan.backend))
     out += text(" threads a row ", plan.gpu.choices.front().cut_as<gpu::NormBackwardCut>().threads);
   else if (plan.variant != nullptr)
@@ -64,16 +65,17 @@ void tell_norm_backward(const PlanData& plan, Story* story) {
   const NormPlan& norm = plan.norm();
   if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
   const auto tell_parts = [&](const char* of) {
-    story->tell("parts", text("up to ", norm.parts, " of the rows, each with its own sums of grad_weight and grad_bias", of),
+    story->tell("parts",
+                text("up to ", norm.parts, " of the rows, each with its own sums of grad_weight and grad_bias", of),
                 {{"parts", norm.parts}});
   };
   if (is_gpu(plan.backend)) {
     const auto& cut = plan.gpu.choices.front().cut_as<gpu::NormBackwardCut>();
-    story->tell("row", cut_text(cut),
-                {{"row", Json::object({{"threads", cut.threads},
-                                       {"chunks", cut.chunks},
-                                       {"kept", cut.chunks > 0},
-                                       {"stages", cut.stages}})}});
+    story->tell(
+        "row", cut_text(cut),
+        {{"row",
+          Json::object(
+              {{"threads", cut.threads}, {"chunks", cut.chunks}, {"kept", cut.chunks > 0}, {"stages", cut.stages}})}});
     tell_parts(": a CTA's");
     const double us =
         std::round(10 * (2 * tiles::kNormLaunch + norm_backward_bytes(norm.problem) / norm.rate * 1e6)) / 10;
@@ -87,7 +89,8 @@ void tell_norm_backward(const PlanData& plan, Story* story) {
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),
               {{"threads", Json::object({{"count", plan.threads}, {"callers_pool", callers_pool}})}});
-  story->tell("workspace", text(bytes(plan.workspace), ": scratch ", plan.threads, " x ", bytes(norm.scratch), ", and the sums"),
+  story->tell("workspace",
+              text(bytes(plan.workspace), ": scratch ", plan.threads, " x ", bytes(norm.scratch), ", and the sums"),
               {{"memory", Json::object({{"scratch_a_thread", norm.scratch}})}});
 }
 

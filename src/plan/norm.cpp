@@ -98,9 +98,7 @@ void plan_norm_cpu(PlanData* plan) {
 
 double norm_rate(const cuda::Device& device) {
   const double known = device.memory_bytes_per_second;
-  return tiles::kNormRate * (known > 0         ? known
-                             : device.sm >= 90 ? tiles::kMemoryRateSm90
-                                               : tiles::kMemoryRateSm80);
+  return tiles::kNormRate * (known > 0 ? known : device.sm >= 90 ? tiles::kMemoryRateSm90 : tiles::kMemoryRateSm80);
 }
 
 cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, void* workspace) noexcept {

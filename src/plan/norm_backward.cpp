@@ -1,5 +1,5 @@
-// src/plan/norm_backward.cpp: problem + what this machine is -> PlanData of a norm's backward pass: threads and parts of
-// the rows on the CPU, how a row is cut on a GPU; and the sweeps of a run, whose rows are grouped by what shares an
+// src/plan/norm_backward.cpp: problem + what this machine is -> PlanData of a norm's backward pass: threads and parts
+// of the rows on the CPU, how a row is cut on a GPU; and the sweeps of a run, whose rows are grouped by what shares an
 // element of grad_weight and grad_bias.
 #include "plan/norm_backward.hpp"
 
@@ -119,9 +119,11 @@ void plan_norm_backward_cpu(PlanData* plan) {
   cpu::NormBackwardArgs args;
   set_sizes(n, &args);
   norm.scratch = plan->variant->kernel_as<cpu::NormBackwardKernel>()->scratch(args);
-  const auto threads = static_cast<std::int64_t>(std::min<double>(
-      threads_wanted(plan->target), 1 + norm_backward_bytes(n) / tiles::kBytesPerThread));
-  norm.parts = threads == 1 ? 1 : std::clamp<std::int64_t>(tiles::kItemsPerThread * threads, 1, std::max<std::int64_t>(n.rows, 1));
+  const auto threads = static_cast<std::int64_t>(
+      std::min<double>(threads_wanted(plan->target), 1 + norm_backward_bytes(n) / tiles::kBytesPerThread));
+  norm.parts = threads == 1
+                   ? 1
+                   : std::clamp<std::int64_t>(tiles::kItemsPerThread * threads, 1, std::max<std::int64_t>(n.rows, 1));
   plan->items = norm.parts;
   plan->threads = static_cast<int>(threads);
   plan->workspace = aligned(norm.scratch) * static_cast<std::size_t>(threads) + aligned(sum_bytes(norm));

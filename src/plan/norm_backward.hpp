@@ -16,8 +16,8 @@ void plan_norm_backward_cpu(PlanData* plan);
 Status plan_norm_backward_gpu(Backend backend, PlanData* plan);
 std::size_t norm_backward_ref_workspace(const PlanData& plan);
 
-/// The sweeps of a run over its rows: one, or a first one for grad_bias alone, where rows share its elements along other
-/// axes than those of grad_weight. grad_x is written in the last, because it may be in the place of grad_y.
+/// The sweeps of a run over its rows: one, or a first one for grad_bias alone, where rows share its elements along
+/// other axes than those of grad_weight. grad_x is written in the last, because it may be in the place of grad_y.
 struct NormSweeps {
   std::array<NormBackwardCall, 2> call;
   std::size_t count = 1;

@@ -7,9 +7,9 @@
 #include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/norm.hpp"
-#include "ref/norm_backward.hpp"
 #include "plan/quantise.hpp"
 #include "plan/text.hpp"
+#include "ref/norm_backward.hpp"
 
 namespace falchion {
 namespace {

@@ -1,5 +1,5 @@
-// src/ref/norm_backward.cpp: the definition of the gradients of a norm. It is naive on purpose: the statistics of each row,
-// then grad_x, one row after the other, then each element of grad_weight and grad_bias, in double.
+// src/ref/norm_backward.cpp: the definition of the gradients of a norm. It is naive on purpose: the statistics of each
+// row, then grad_x, one row after the other, then each element of grad_weight and grad_bias, in double.
 #include "ref/norm_backward.hpp"
 
 #include <cmath>

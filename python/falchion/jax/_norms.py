@@ -83,18 +83,18 @@ def backward(options: NormOptions) -> Call:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def normalise(options: NormOptions, arrays: Arrays) -> Arrays:
+def apply(options: NormOptions, arrays: Arrays) -> Arrays:
     """The norm, differentiable once in all arrays; mean and rstd are not."""
     return forward(options)(arrays)
 
 
-def _normalise_forward(options: NormOptions, primals: Any) -> tuple[Arrays, Any]:
+def _apply_forward(options: NormOptions, primals: Any) -> tuple[Arrays, Any]:
     arrays = {name: primal.value for name, primal in primals.items()}
     found = forward(options)(arrays)
     return found, (arrays, found.get("residual_out"))
 
 
-def _normalise_backward(options: NormOptions, kept: Any, cotangents: Any) -> tuple[Any]:
+def _apply_backward(options: NormOptions, kept: Any, cotangents: Any) -> tuple[Any]:
     arrays, total = kept
     given = {name: x for name, x in cotangents.items() if not isinstance(x, SymbolicZero)}
     if "mean" in given or "rstd" in given:
@@ -115,12 +115,12 @@ def _normalise_backward(options: NormOptions, kept: Any, cotangents: Any) -> tup
     return (grads | made,)
 
 
-normalise.defvjp(_normalise_forward, _normalise_backward, symbolic_zeros=True)
+apply.defvjp(_apply_forward, _apply_backward, symbolic_zeros=True)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def run(options: NormOptions, arrays: Arrays) -> Arrays:
-    return normalise(options, arrays)
+    return apply(options, arrays)
 
 
 def four_axes(name: str, x: Any) -> jax.Array:

@@ -1,5 +1,5 @@
-// src/cpu/norm_backward/kernel.hpp: the gradients of layer norm and RMSNorm on the CPU. src/ref defines the result; this
-// file gives the order of the steps: a row's mean, then its other sums, then grad_x, while what the row adds to
+// src/cpu/norm_backward/kernel.hpp: the gradients of layer norm and RMSNorm on the CPU. src/ref defines the result;
+// this file gives the order of the steps: a row's mean, then its other sums, then grad_x, while what the row adds to
 // grad_weight and grad_bias goes into the sums of its part. The parts' sums are added last, in their order.
 #pragma once
 
@@ -123,8 +123,9 @@ class NormBackwardWorker {
     return count >= kLanes ? x : hn::IfThenElseZero(hn::FirstN(kFloats, static_cast<std::size_t>(count)), x);
   }
 
-  /// v = grad_x; the part's numbers go into the sums. It computes whole vectors, so it writes past the last number, where
-  /// v_ and the sums have space. rstd is factor times back, which is 1 or a power of two: rstd itself may be past f32.
+  /// v = grad_x; the part's numbers go into the sums. It computes whole vectors, so it writes past the last number,
+  /// where v_ and the sums have space. rstd is factor times back, which is 1 or a power of two: rstd itself may be past
+  /// f32.
   FALCHION_INLINE void finish(std::int64_t first, std::int64_t count, Means m, float factor, float back) {
     const Floats mean = splat(m.mean), rest = splat(m.rest), by = splat(factor), more = splat(back);
     const Floats of_g = splat(m.g), of_gz = splat(m.gz * factor);
@@ -184,8 +185,7 @@ struct NormBackwardOnCpu {
     for_each_worker(a, items, [&](int worker, Counter& next) {
       Arena arena(a.scratch + static_cast<std::size_t>(worker) * a.scratch_bytes);
       NormBackwardWorker<T> work(a, arena);
-      for (std::int64_t item = next.take(); item < items; item = next.take())
-        work.run(item / a.parts, item % a.parts);
+      for (std::int64_t item = next.take(); item < items; item = next.take()) work.run(item / a.parts, item % a.parts);
     });
     if (a.parts == 1 || !a.has_sums()) return;
     for_each_worker(a, a.groups, [&](int worker, Counter& next) {

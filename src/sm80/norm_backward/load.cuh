@@ -1,5 +1,5 @@
-// src/sm80/norm_backward/load.cuh: the numbers of a row that its threads read and write, eight at a time as f32: those of
-// x, grad_y and grad_residual_out through shared memory, into which the rows ahead are loaded, or from memory.
+// src/sm80/norm_backward/load.cuh: the numbers of a row that its threads read and write, eight at a time as f32: those
+// of x, grad_y and grad_residual_out through shared memory, into which the rows ahead are loaded, or from memory.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class GradLoad {
   FALCHION_DEVICE GradLoad(const NormBackwardArgs& a, const GradThread& thread, char* shared)
       : a_(a),
         thread_(thread),
-        shared_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + threadIdx.x * 16),
+        shared_(shared + threadIdx.x * 16),
         y_piece_(a.cut.chunks * kPieces),
         r_piece_(y_piece_ + a.cut.chunks * pieces(a.grad_y_type)),
         all_pieces_(r_piece_ + (has_residual() ? a.cut.chunks * pieces(a.residual_type) : 0)) {}
@@ -122,8 +122,7 @@ class GradLoad {
   static FALCHION_DEVICE int pieces(Number type) { return type == Number::f32 ? 2 : 1; }
   FALCHION_DEVICE bool has_residual() const { return a_.grad_residual_out.data != nullptr; }
   FALCHION_DEVICE int at(int c, int e) const {
-    return kWhole ? (c * thread_.of + thread_.number) * kNumbers + e
-                  : (c * kNumbers + e) * thread_.of + thread_.number;
+    return kWhole ? (c * thread_.of + thread_.number) * kNumbers + e : (c * kNumbers + e) * thread_.of + thread_.number;
   }
 
   template <class T>
@@ -136,32 +135,25 @@ class GradLoad {
       for (int e = 0; e < kNumbers; ++e) out[e] = number<T>(words, e);
     } else {
 #pragma unroll
-      for (int e = 0; e < kNumbers; ++e)
-        out[e] = is_there(c, e) ? static_cast<float>(from[at(c, e) * x.stride[3]]) : 0;
+      for (int e = 0; e < kNumbers; ++e) out[e] = is_there(c, e) ? static_cast<float>(from[at(c, e) * x.stride[3]]) : 0;
     }
   }
   template <class T>
   FALCHION_DEVICE void get(const View& x, std::int64_t row, int piece, int c, float (&out)[kNumbers]) const {
     if constexpr (kAhead) {
       NumberWords words;
-      const std::uint32_t from = stage_at(stage_) + piece * kPieceBytes;
-      words_at(from, words.word);
-      if constexpr (sizeof(T) == 4) words_at(from + kPieceBytes, words.word + 4);
+      const char* from = stage_at(stage_) + piece * kPieceBytes;
+      *reinterpret_cast<uint4*>(words.word) = *reinterpret_cast<const uint4*>(from);
+      if constexpr (sizeof(T) == 4)
+        *reinterpret_cast<uint4*>(words.word + 4) = *reinterpret_cast<const uint4*>(from + kPieceBytes);
 #pragma unroll
       for (int e = 0; e < kNumbers; ++e) out[e] = number<T>(words, e);
     } else {
       from_memory<T>(x, row, c, out);
     }
   }
-  static FALCHION_DEVICE void words_at(std::uint32_t from, std::uint32_t* to) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-  }
-
   static constexpr int kPieceBytes = kGradThreads * 16;  // 16 bytes of each thread
-  FALCHION_DEVICE std::uint32_t stage_at(int stage) const { return shared_ + stage * all_pieces_ * kPieceBytes; }
+  FALCHION_DEVICE char* stage_at(int stage) const { return shared_ + stage * all_pieces_ * kPieceBytes; }
 
   /// Starts the loads of the next row that was not asked for, if there is one.
   FALCHION_DEVICE void ask() {
@@ -177,7 +169,7 @@ class GradLoad {
   }
   FALCHION_DEVICE void ask(const View& x, const NormPlace& place, int pieces, int piece) const {
     const char* from = static_cast<const char*>(x.data) + (place.in(x) + at(0, 0)) * (2 * pieces);
-    std::uint32_t to = stage_at(ask_stage_) + piece * kPieceBytes;
+    auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(stage_at(ask_stage_))) + piece * kPieceBytes;
     const int step = thread_.of * kNumbers * 2 * pieces;
 #pragma unroll 1
     for (int c = 0; c < a_.cut.chunks && is_there(c); ++c, from += step) {
@@ -188,7 +180,7 @@ class GradLoad {
 
   const NormBackwardArgs& a_;
   const GradThread thread_;
-  const std::uint32_t shared_;
+  char* const shared_;
   const int y_piece_, r_piece_, all_pieces_;  // pieces of a stage: where grad_y and the residual begin, and how many
   std::int64_t first_ = 0, x_ = 0, y_ = 0, r_ = 0, weight_ = 0;
   int rows_ = 0, asked_ = 0, ask_stage_ = 0, stage_ = -1;

@@ -1,8 +1,8 @@
-// src/sm80/norm_backward/rows.cuh: the gradients of layer norm and RMSNorm on a GPU: the variants of kind `rows`. A power
-// of two of threads share a row. A CTA has an SM for itself and takes the rows of a part, several at a time; the next rows
-// are on their way into shared memory meanwhile, so memory is read once and written once. What the rows add to grad_weight
-// and grad_bias stays in registers until the part ends; a second kernel adds the parts' sums in their order. This file
-// gives the order of the steps; docs/design/norm.md has the measurements.
+// src/sm80/norm_backward/rows.cuh: the gradients of layer norm and RMSNorm on a GPU: the variants of kind `rows`. A
+// power of two of threads share a row. A CTA has an SM for itself and takes the rows of a part, several at a time; the
+// next rows are on their way into shared memory meanwhile, so memory is read once and written once. What the rows add
+// to grad_weight and grad_bias stays in registers until the part ends; a second kernel adds the parts' sums in their
+// order. This file gives the order of the steps; docs/design/norm.md has the measurements.
 #pragma once
 
 #include <type_traits>
@@ -37,8 +37,8 @@ class NormGradients {
   }
 
  private:
-  /// rest is the rounding error of mean in f32; g and gz are the means of g and g (v - mean - rest). All but g are those
-  /// of the numbers times scale_. RMSNorm has no mean, and g is 0 there.
+  /// rest is the rounding error of mean in f32; g and gz are the means of g and g (v - mean - rest). All but g are
+  /// those of the numbers times scale_. RMSNorm has no mean, and g is 0 there.
   struct Means {
     float mean, rest, variance, g, gz;
   };
@@ -75,9 +75,9 @@ class NormGradients {
 
   static FALCHION_DEVICE bool is_finite(float x) { return x - x == 0; }
 
-  /// The deviations from the first mean are summed again, which corrects its rounding, as in the forward pass. In a row of
-  /// equal numbers each deviation is the same few units of the mean, so their sums are exact, and the variance is 0. A
-  /// long row may be too long for that, so its first number is subtracted from each before the first sum.
+  /// The deviations from the first mean are summed again, which corrects its rounding, as in the forward pass. In a row
+  /// of equal numbers each deviation is the same few units of the mean, so their sums are exact, and the variance is 0.
+  /// A long row may be too long for that, so its first number is subtracted from each before the first sum.
   FALCHION_DEVICE Means means(bool there) {
     const float d = static_cast<float>(a_.d);
     Means out{};
@@ -162,8 +162,8 @@ class NormGradients {
     }
   }
 
-  /// Adds x up over the threads of the row; each of them gets the same bits. One after another, sums have places of their
-  /// own in turns, so no warp writes where another still reads. A row of up to 32 threads lies within a warp.
+  /// Adds x up over the threads of the row; each of them gets the same bits. One after another, sums have places of
+  /// their own in turns, so no warp writes where another still reads. A row of up to 32 threads lies within a warp.
   FALCHION_DEVICE float4 sum_of_row(float4 x) {
     for (int by = (thread_.of < 32 ? thread_.of : 32) / 2; by > 0; by /= 2) {
       x.x += __shfl_xor_sync(0xFFFFFFFFu, x.x, by);
@@ -212,8 +212,8 @@ int launch_norm_gradients(const NormBackwardArgs& a, void* stream) {
   const int sizes = static_cast<int>(sizeof(Element)) + bytes(a.grad_y_type) +
                     (a.grad_residual_out.data != nullptr ? bytes(a.residual_type) : 0);
   const auto launch = [&](auto chunks, auto whole) -> int {
-    return launch_kernel<norm_gradients<Element, chunks(), whole()>>(a.ctas, kGradThreads,
-                                                                     grad_shared_bytes(a.cut, sizes), stream, a.early, a);
+    return launch_kernel<norm_gradients<Element, chunks(), whole()>>(
+        a.ctas, kGradThreads, grad_shared_bytes(a.cut, sizes), stream, a.early, a);
   };
   constexpr std::integral_constant<int, 0> kNone;
   constexpr std::integral_constant<int, kGradChunks> kMany;

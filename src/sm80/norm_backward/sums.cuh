@@ -91,8 +91,8 @@ class GradSums {
   float weight_[kChunks][kGradChunk], bias_[kChunks][kGradChunk];
 };
 
-/// The sums of a long row are in the workspace, where each CTA has a place. There a thread reads and writes its own columns
-/// only.
+/// The sums of a long row are in the workspace, where each CTA has a place. There a thread reads and writes its own
+/// columns only.
 template <bool kWhole>
 class GradSums<0, kWhole> {
  public:
@@ -127,9 +127,7 @@ class GradSums<0, kWhole> {
     return kWhole ? (c * thread_.of + thread_.number) * kGradChunk + e
                   : (c * kGradChunk + e) * thread_.of + thread_.number;
   }
-  FALCHION_DEVICE float* own(std::int64_t place) const {
-    return a_.sums + blockIdx.x * PartSums::of_part(a_) + place;
-  }
+  FALCHION_DEVICE float* own(std::int64_t place) const { return a_.sums + blockIdx.x * PartSums::of_part(a_) + place; }
   FALCHION_DEVICE void put(std::int64_t place, int j, float value) {
     float* to = own(place) + j;
     *to = is_first_ ? value : *to + value;
@@ -143,7 +141,8 @@ class GradSums<0, kWhole> {
 inline constexpr int kSumColumns = 32, kSumLanes = 8;  // of a CTA that adds parts up
 
 /// grad_weight and grad_bias of all groups: each thread adds every kSumLanes-th part of its column.
-static __global__ void __launch_bounds__(kSumColumns * kSumLanes) sum_of_parts(const __grid_constant__ NormBackwardArgs a) {
+static __global__ void __launch_bounds__(kSumColumns* kSumLanes)
+    sum_of_parts(const __grid_constant__ NormBackwardArgs a) {
   __shared__ float lanes[kSumLanes][kSumColumns];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -162,7 +161,8 @@ static __global__ void __launch_bounds__(kSumColumns * kSumLanes) sum_of_parts(c
   if (lane > 0 || column >= of_part) return;
   for (int other = 1; other < kSumLanes; ++other) sum += lanes[other][threadIdx.x];
   const bool is_bias = a.grad_bias.to.data != nullptr && column >= of_bias;
-  store_sum(a, is_bias ? a.grad_bias : a.grad_weight, group, static_cast<int>(is_bias ? column - of_bias : column), sum);
+  store_sum(a, is_bias ? a.grad_bias : a.grad_weight, group, static_cast<int>(is_bias ? column - of_bias : column),
+            sum);
 }
 
 inline int launch_sum_of_parts(const NormBackwardArgs& a, void* stream) {

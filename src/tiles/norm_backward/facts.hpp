@@ -1,5 +1,5 @@
-// src/tiles/norm_backward/facts.hpp: the facts of the variants of a norm's backward pass, by their lines in variants.def.
-// src/variant_gpu.in asserts for each built variant that its code has these facts.
+// src/tiles/norm_backward/facts.hpp: the facts of the variants of a norm's backward pass, by their lines in
+// variants.def. src/variant_gpu.in asserts for each built variant that its code has these facts.
 #pragma once
 
 #include "tiles/norm_backward/sm80.hpp"

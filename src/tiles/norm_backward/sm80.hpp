@@ -12,10 +12,10 @@
 namespace falchion::sm80 {
 
 inline constexpr int kGradChunk = 8;      // numbers of a chunk: 16 bytes in 16 bits
-inline constexpr int kGradThreads = 512;  // of a CTA, which has an SM for itself: 128 registers a thread
+inline constexpr int kGradThreads = 256;  // of a CTA, which has an SM for itself: up to 255 registers a thread
 inline constexpr int kGradWarps = kGradThreads / 32;
-// Chunks of a thread: each has 16 sums in registers, so 4 of them take half of these.
-inline constexpr int kGradChunks = 4, kGradFewChunks = 2;
+// Chunks of a thread: each has 16 sums in registers, so 8 of them take 128. With 128 registers 4 chunks would spill.
+inline constexpr int kGradChunks = 8, kGradFewChunks = 4;
 inline constexpr int kGradSegment = 4;  // threads of a row at least: 64 bytes side by side, where it has so many
 inline constexpr int kGradSlotBytes = 2 * kGradWarps * 16;  // four sums of each warp, for two reductions
 
@@ -29,7 +29,7 @@ constexpr int grad_shared_bytes(const gpu::NormBackwardCut& cut, int sizes) {
 }
 
 constexpr gpu::NormBackwardFacts norm_backward_facts() {
-  return {kGradThreads, kGradChunks, kGradSlotBytes + grad_sum_bytes(kGradChunks)};
+  return {kGradThreads, kGradChunks, kGradSlotBytes + grad_sum_bytes(kGradFewChunks)};
 }
 
 /// The cut depends on d, on the types and on the device, but not on the number of rows. So the bits of a row of grad_x
@@ -38,7 +38,8 @@ constexpr gpu::NormBackwardFacts norm_backward_facts() {
 constexpr gpu::NormBackwardCut norm_backward_cut(std::int64_t d, bool whole, int sizes, std::size_t shared_bytes) {
   const std::int64_t all = (d + kGradChunk - 1) / kGradChunk;
   const auto cut_of = [&](int chunks, int stages) {
-    const std::int64_t wanted = std::max<std::int64_t>((all + chunks - 1) / chunks, std::min<std::int64_t>(all, kGradSegment));
+    const std::int64_t wanted =
+        std::max<std::int64_t>((all + chunks - 1) / chunks, std::min<std::int64_t>(all, kGradSegment));
     const auto threads = std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, 1, kGradThreads)));
     return gpu::NormBackwardCut{static_cast<int>(threads), chunks, stages, whole};
   };
@@ -49,7 +50,8 @@ constexpr gpu::NormBackwardCut norm_backward_cut(std::int64_t d, bool whole, int
   if (!whole && fits(kGradFewChunks, 0)) return cut_of(kGradFewChunks, 0);
   constexpr struct {
     int chunks, stages;
-  } kBestFirst[] = {{kGradChunks, 3}, {kGradChunks, 2}, {kGradFewChunks, 3}, {kGradFewChunks, 2}, {kGradChunks, 1}, {kGradFewChunks, 1}};
+  } kBestFirst[] = {{kGradFewChunks, 3}, {kGradFewChunks, 2}, {kGradChunks, 3},
+                    {kGradChunks, 2},    {kGradFewChunks, 1}, {kGradChunks, 1}};
   for (const auto& [chunks, stages] : kBestFirst)
     if (whole && fits(chunks, stages)) return cut_of(chunks, stages);
   return {kGradThreads, 0, 0, whole};

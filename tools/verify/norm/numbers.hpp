@@ -9,8 +9,8 @@
 
 namespace falchion::tools::storm {
 
-/// Fills the operand `name`. x and the residual have rows of the kind that the problem's `scores` names; half types hold
-/// no huge numbers.
+/// Fills the operand `name`. x and the residual have rows of the kind that the problem's `scores` names; half types
+/// hold no huge numbers.
 void fill_norm(const Problem& problem, const std::string& name, DType dtype, std::uint64_t stream, Contents* x);
 
 /// The extents of an operand whose rows share numbers along the axes of `ones`.

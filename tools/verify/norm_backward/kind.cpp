@@ -13,8 +13,14 @@ namespace {
 // The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"x",      "weight",      "grad_y",   "grad_residual_out",
                                           "grad_x", "grad_weight", "grad_bias"};
-constexpr std::string_view kPlants[] = {"nan_x",      "inf_x",      "nan_grad_y",            "inf_grad_y",
-                                        "nan_weight", "inf_weight", "nan_grad_residual_out", "inf_grad_residual_out"};
+constexpr std::string_view kPlants[] = {"nan_x",
+                                        "inf_x",
+                                        "nan_grad_y",
+                                        "inf_grad_y",
+                                        "nan_weight",
+                                        "inf_weight",
+                                        "nan_grad_residual_out",
+                                        "inf_grad_residual_out"};
 
 void tidy_norm_backward(Problem* p) {
   Norm& n = p->norm;

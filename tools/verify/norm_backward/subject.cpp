@@ -1,5 +1,5 @@
-// tools/verify/norm_backward/subject.cpp: makes the operands of the gradients of a norm and their numbers, and judges its
-// outputs.
+// tools/verify/norm_backward/subject.cpp: makes the operands of the gradients of a norm and their numbers, and judges
+// its outputs.
 #include <array>
 
 #include "judge/norm_backward.hpp"
@@ -25,8 +25,7 @@ class NormBackwardSubject : public OperandSubject<O> {
  private:
   void lay_out();
   std::string check(const O& got, bool) override {
-    if (!reference_)
-      reference_ = std::make_unique<falchion::judge::NormBackwardReference>(n_, reference_operands());
+    if (!reference_) reference_ = std::make_unique<falchion::judge::NormBackwardReference>(n_, reference_operands());
     return reference_->check(got);
   }
 
