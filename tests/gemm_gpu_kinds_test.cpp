@@ -190,7 +190,8 @@ TEST(GemmGpuBoxes, HeadsAreWholeBoxes) {
   }
 }
 
-TEST(GemmGpuBoxes, TypesAreThatOfA) {
+/// D has 16 bits or is i32, and C has its type.
+TEST(GemmGpuBoxes, TypesOfD) {
   Gemm g = gemm(300, 256, 128);
   g.beta = 1;
   EXPECT_TRUE(dense_args(g).d_boxes);
@@ -201,9 +202,36 @@ TEST(GemmGpuBoxes, TypesAreThatOfA) {
   g.beta = 0;
   g.dtype_c = g.dtype_d = DType::f32;
   EXPECT_FALSE(dense_args(g).d_boxes);
-  g = gemm(300, 256, 128, DType::i8);
-  g.dtype_d = DType::bf16;
-  EXPECT_FALSE(dense_args(g).d_boxes);
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    for (const DType of_d : {DType::bf16, DType::f16, DType::f32}) {
+      g = gemm(300, 256, 128, dtype);
+      g.dtype_d = of_d;
+      EXPECT_EQ(dense_args(g).d_boxes, of_d != DType::f32);
+      EXPECT_FALSE(dense_args(g).plain) << "scales, or sums of i8";
+      g.beta = 1;
+      EXPECT_EQ(dense_args(g).d_boxes, of_d != DType::f32);
+      g.dtype_c = DType::f32;
+      EXPECT_FALSE(dense_args(g).d_boxes);
+    }
+  }
+}
+
+/// Of i32 16 bytes are 4 columns, and a box has 32.
+TEST(GemmGpuBoxes, SumsOfI8) {
+  Gemm g = gemm(300, 256, 128, DType::i8);
+  g.dtype_d = DType::i32;
+  for (const std::int64_t n : {4, 64, 260, 258, 257}) {
+    g.n = n;
+    const gpu::GemmArgs x = dense_args(g);
+    EXPECT_EQ(x.d_boxes, n % 4 == 0) << n;
+    EXPECT_EQ(x.plain, n % 4 == 0) << n;
+  }
+  for (const std::int64_t n1 : {16, 32, 96}) {
+    g.n = 4 * n1;
+    GemmViews heads(g, n1);
+    heads.x.d.stride = {300 * 4 * n1, n1, 300 * n1, 1};
+    EXPECT_EQ(args_of(g, heads.x).d_boxes, n1 % 32 == 0) << n1;
+  }
 }
 
 /// C and the residual come through TMA too, so that D goes another way where TMA cannot follow one of them.

@@ -306,12 +306,11 @@ class GemmBytesOnGpu : public ::testing::Test {
   alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
 };
 
-/// D goes through the epilogue, since the scales of a run are not the plan's to know.
 TEST_F(GemmBytesOnGpu, DenseOnesAreMovedAlongK) {
   EXPECT_EQ(taken(operands()), "sm90 bytes");
   const PlanData plan = plan_of(on(90, Backend::sm90));
   const gpu::GemmArgs x = to_gpu_gemm_args(plan, *plan.variant, operands(), nullptr);
-  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_whole && !x.d_boxes);
+  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && !x.plain);
 }
 
 /// wgmma takes bytes along k alone, and TMA rows that lie multiples of 16 bytes apart.

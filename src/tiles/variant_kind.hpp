@@ -53,6 +53,7 @@ enum class VariantTile : std::uint8_t {
   medium,
   narrow,
   slim,
+  tall,
   wide,
 };
 

@@ -62,16 +62,18 @@ FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2,
   }
 }
 
-/// Issues the loads of C or the residual of a tile, after its blocks of k: 128 columns fill a stage, the first 64 in
-/// the place of A and the others in that of B.
+/// Issues the loads of C or the residual of a tile, after its blocks of k: 64 columns of a stage lie in the place of A,
+/// and where B has room for them, 64 more there.
 template <class Config>
 FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const View& x, const CUtensorMap& map,
                                  typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
-  static_assert(Config::kColumns <= 64 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
+  constexpr int kBoxes = Config::kAddendColumns / 64;
+  static_assert(kBoxes == 1 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
   if (x.data == nullptr) return;
   const int boxes = Config::kColumns / (a.activation == GemmActivation::swiglu ? 128 : 64);
-  for (int box = 0; box < boxes; box += 2) {
-    const int count = box + 1 < boxes ? 2 : 1;
+  CUTE_NO_UNROLL
+  for (int box = 0; box < boxes; box += kBoxes) {
+    const int count = box + 1 < boxes ? kBoxes : 1;
     shared.empty[at.stage].wait(at.parity ^ 1);
     auto& full = shared.full[at.stage];
     full.arrive_and_expect_tx(count * sizeof(shared.a[0]));
@@ -126,11 +128,9 @@ FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename C
       }
       at.advance();
     }
-    if constexpr (Config::kBoxed) {
-      if (!a.d_boxes || t.part >= 0) continue;
-      load_addend<Config>(a, t, a.c, maps.c, shared, at);
-      load_addend<Config>(a, t, a.residual, maps.residual, shared, at);
-    }
+    if (!a.d_boxes || t.part >= 0) continue;
+    load_addend<Config>(a, t, a.c, maps.c, shared, at);
+    load_addend<Config>(a, t, a.residual, maps.residual, shared, at);
   }
 }
 

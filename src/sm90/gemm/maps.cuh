@@ -18,4 +18,13 @@ cudaError_t make_operand_map(CUtensorMap* map, const View& x, gpu::Major major, 
   return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
 }
 
+/// The map of D, C or the residual, for boxes of 128 bytes of so many rows. Nothing where there is none.
+template <class Element>
+cudaError_t make_map_of_d(CUtensorMap* map, const View& x, int lines, const gpu::GemmArgs& a) {
+  if (x.data == nullptr) return cudaSuccess;
+  constexpr int kBox = 128 / static_cast<int>(sizeof(Element));
+  const std::int64_t entries = x.stride[0] != 0 ? a.batch : 1;
+  return make_tensor_map<Element>(map, x, TensorBox{entries, a.m, a.n / a.n1, a.n1, kBox, 1, lines}, nullptr);
+}
+
 }  // namespace falchion::sm90

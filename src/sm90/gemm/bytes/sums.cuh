@@ -17,7 +17,6 @@ template <class Config, class A, class B, class Sums, class Release>
 FALCHION_DEVICE void add_promoted(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
                                   RingPosition<Config::kStages>& at, Sums& sums, Release release) {
   using Mma = typename Config::Mma;
-  clear(sums);
   struct {
     decltype(make_fragment_like(sums)) block;
     int stage;
@@ -35,6 +34,29 @@ FALCHION_DEVICE void add_promoted(const GemmTile& t, typename Config::Shared& sh
     for (int i = 0; i < size(sums); ++i) sums(i) += x.block(i);
   };
   take_turns((t.k1 - t.k0 + Config::kDepth - 1) / Config::kDepth, even, odd, start, finish);
+}
+
+/// The same for tiles with two waves of rows, which share one accumulator. The tensor cores compute a wave of the other
+/// warpgroup meanwhile. So a tile of twice the size takes no more registers. (DeepGEMM does the same.)
+template <class Config, class A, class B, class Sums, class Release>
+FALCHION_DEVICE void add_promoted_waves(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
+                                        RingPosition<Config::kStages>& at, Sums& sums, Release release) {
+  using Mma = typename Config::Mma;
+  auto block = partition_fragment_C(Mma{}, Shape<Int<64 * Config::kConsumers>, Int<Config::kColumns>>{});
+  for (auto k = static_cast<int>(t.k1 - t.k0); k > 0; k -= Config::kDepth) {
+    shared.full[at.stage].wait(at.parity);
+    CUTE_UNROLL
+    for (int wave = 0; wave < Config::kWaves; ++wave) {
+      const auto own = rA(_, wave, _, at.stage);  // (1, steps of K)
+      const auto a = make_tensor(own.data(), make_layout(get<0>(own.layout()), Layout<_1, _0>{}, get<1>(own.layout())));
+      start_multiply<true>(Mma{}, a, rB(_, _, _, at.stage), block);  // block = A B^T
+      wait_multiply<0>(block);
+      if (wave == Config::kWaves - 1) release(at.stage);
+      CUTE_UNROLL
+      for (int i = 0; i < size(block); ++i) sums(i + wave * size(block)) += block(i);
+    }
+    at.advance();
+  }
 }
 
 }  // namespace falchion::sm90
