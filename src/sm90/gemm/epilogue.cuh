@@ -28,14 +28,14 @@ FALCHION_DEVICE auto with_type_of_d(const GemmArgs& a, F f) {
 /// columns: its number, which of the lane's rows, and its first column.
 template <class Config, class F>
 FALCHION_DEVICE void each_pair(F f) {
+  const int of_lane = 2 * (gpu::hidden(static_cast<int>(threadIdx.x)) % 4);
   CUTE_UNROLL
   for (int wave = 0; wave < Config::kWaves; ++wave) {
     CUTE_UNROLL
     for (int atom = 0; atom < Config::kColumns / 8; ++atom) {
       CUTE_UNROLL
       for (int half = 0; half < 2; ++half)
-        f(Config::kColumns / 2 * wave + 4 * atom + 2 * half, 2 * wave + half,
-          8 * atom + 2 * (static_cast<int>(threadIdx.x) % 4));
+        f(Config::kColumns / 2 * wave + 4 * atom + 2 * half, 2 * wave + half, 8 * atom + of_lane);
     }
   }
 }

@@ -49,7 +49,7 @@ FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename C
   const auto rA = slice.partition_fragment_A(sA);  // (1, waves, steps of K, stages)
   const auto rB = slice.partition_fragment_B(sB);  // (1, 1, steps of K, stages)
   auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, waves, N)
-  const unsigned thread = threadIdx.x % 128;
+  const unsigned thread = gpu::hidden(threadIdx.x % 128);  // else it is found again in each round of the loop
   // One thread for each CTA of the cluster signals there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
 

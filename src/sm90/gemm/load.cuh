@@ -39,7 +39,10 @@ class GemmTilesOfCluster {
     GemmTile t(a_, gpu::GemmPiece::of(a_, id_), Config::kRows * Config::kCluster,
                pairs ? Config::kColumns / 2 : Config::kColumns);
     t.first_row = rank_ * Config::kRows;
-    t.row0 += t.first_row;
+    // All of these are below 2^31, as TMA's coordinates are, and a number of 32 bits takes one register.
+    t.row0 = static_cast<int>(t.row0 + t.first_row);
+    t.column0 = static_cast<int>(t.column0);
+    t.part = static_cast<int>(t.part);
     id_ += gridDim.x / Config::kCluster;
     return t;
   }
