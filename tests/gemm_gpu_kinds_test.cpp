@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
@@ -24,6 +25,27 @@ TEST(GemmGpuKinds, FollowTheShape) {
     EXPECT_EQ(level_of(gemm(512, 28672, 4096, dtype), on(90)), "sm90 plain slim");
     EXPECT_EQ(level_of(gemm(1024, 1024, 1024, dtype), on(90)), "sm90 plain narrow");
   }
+}
+
+/// Each of these is the fastest of its type on an H200.
+TEST(GemmGpuKinds, OfBytesFollowTheShape) {
+  const auto taken = [](DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+    Gemm g = gemm(m, n, k, dtype);
+    g.dtype_d = dtype == DType::i8 ? DType::i32 : DType::bf16;
+    return level_of(g, on(90));
+  };
+  for (const std::int64_t size : {2048, 4096, 5120, 8192}) {
+    EXPECT_EQ(taken(DType::e4m3, size, size, size), "sm90 bytes tall") << size;
+    EXPECT_EQ(taken(DType::i8, size, size, size), "sm90 bytes") << size;
+  }
+  for (const auto& [n, k] : {std::pair{8192, 8192}, {6144, 4096}, {28672, 4096}}) {
+    EXPECT_EQ(taken(DType::e4m3, 512, n, k), "sm90 bytes tall") << n;
+    EXPECT_EQ(taken(DType::i8, 512, n, k), "sm90 bytes") << n;
+  }
+  EXPECT_EQ(taken(DType::e4m3, 128, 8192, 8192), "sm90 bytes");
+  EXPECT_EQ(taken(DType::e4m3, 64, 6144, 4096), "sm90 bytes");
+  EXPECT_EQ(taken(DType::i8, 128, 8192, 8192), "sm90 bytes");
+  for (const DType dtype : {DType::e4m3, DType::i8}) EXPECT_EQ(taken(dtype, 1024, 1024, 1024), "sm90 bytes narrow");
 }
 
 TEST(GemmGpuKinds, EachHasItsColumns) {

@@ -23,9 +23,9 @@ namespace falchion::testing {
 namespace {
 
 constexpr KindNames kEveryKind = {"plain wide", "plain medium", "plain slim", "plain narrow"};
-constexpr KindNames kEveryKindOfBytes = {"bytes", "bytes narrow"};
+constexpr KindNames kEveryKindOfBytes = {"bytes", "bytes tall", "bytes narrow"};
 /// With swiglu half of the columns of a tile are whole boxes of 64.
-constexpr KindNames kForSwiglu = {"plain wide", "plain slim"}, kBytesForSwiglu = {"bytes"};
+constexpr KindNames kForSwiglu = {"plain wide", "plain slim"}, kBytesForSwiglu = {"bytes", "bytes tall"};
 using Types = std::initializer_list<DType>;
 constexpr Types k16Bits = {DType::bf16, DType::f16}, k8Bits = {DType::e4m3, DType::i8};
 
