@@ -46,7 +46,7 @@ constexpr GemmTiles gemm_tiles(GemmKind kind, VariantTile name) {
 constexpr gpu::GemmFacts gemm_facts(GemmKind kind, VariantTile name) {
   const GemmTiles tile = gemm_tiles(kind, name);
   gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
-  facts.band = 2048 / facts.rows;
+  facts.band = 8 / tile.waves;
   facts.cluster = tile.cluster;
   facts.threads = 128 * (tile.consumers() + 1);
   facts.stages = tile.stages;
