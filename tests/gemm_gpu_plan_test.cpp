@@ -307,7 +307,7 @@ class GemmBytesOnGpu : public ::testing::Test {
 };
 
 TEST_F(GemmBytesOnGpu, DenseOnesAreMovedAlongK) {
-  EXPECT_EQ(taken(operands()), "sm90 bytes");
+  EXPECT_EQ(taken(operands()), "sm90 bytes narrow");
   const PlanData plan = plan_of(on(90, Backend::sm90));
   const gpu::GemmArgs x = to_gpu_gemm_args(plan, *plan.variant, operands(), nullptr);
   EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && !x.plain);
@@ -340,7 +340,7 @@ TEST_F(GemmBytesOnGpu, HeadsAreBoxesOfTma) {
     x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
     x.b.shape = {1, kN, kK / k1, k1};
     x.b.stride = {kN * kK, kK, k1, 1};
-    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes" : "sm80 general");
+    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes narrow" : "sm80 general");
   }
 }
 
