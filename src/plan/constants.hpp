@@ -114,7 +114,7 @@ inline constexpr std::int64_t kGemmLeastBlocks = 4;
 // add its sums up. A later candidate must be faster by the factor kFewBetter.
 inline constexpr double kFewFromMemory = 25e3, kFewFromL2 = 40e3, kFewBlock = 0.08, kFewLeast = 0.19;
 inline constexpr double kFewExchange = 1, kFewExchangeCta = 0.1, kFewBetter = 0.97;
-inline constexpr int kFewMostCtas = 8, kFewLeastColumns = 16;  // of a cluster; of a tile
+inline constexpr int kFewMostCtas = 8, kFewLeastColumns = 16, kFewColumnStep = 8;  // of a cluster; of a tile
 
 // GEMM, CPU: if threads have too few work items, items are halved, down to kGemmLeast register tiles along m or n,
 // because a and b are packed again for each item. With few rows an item has at most kGemmFewColumns columns.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "sm90/gemm/operand.hpp"
 #include "tiles/gemm/sm90.hpp"
 
@@ -30,7 +31,7 @@ struct GemmConfig {
   static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
   static constexpr GemmTiles kTile = gemm_tiles(kTileKind<Element>, name);
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
-  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
+  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster, kBoxes = kTile.boxes();
   static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   using Sum = std::conditional_t<std::is_same_v<Element, i8>, std::int32_t, float>;
@@ -39,6 +40,12 @@ struct GemmConfig {
   // Rows of B in one box. Each CTA of a cluster loads some of the boxes, by multicast to all.
   static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
   static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
+
+  /// The first column of a box of D. The last box ends with the tile: if that has half a box more than whole ones, 32
+  /// columns are in two boxes.
+  static FALCHION_HD constexpr int box_column(int box) {
+    return 64 * box + 64 <= kColumns ? 64 * box : kColumns - 64;
+  }
 
   using LayoutA = OperandLayout<Element, kMajorA, kRows, kDepth, kStages>;     // (M, K, stages)
   using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (N, K, stages)

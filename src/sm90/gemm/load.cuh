@@ -69,7 +69,7 @@ FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const Vie
                                  typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
   static_assert(Config::kColumns <= 64 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
   if (x.data == nullptr) return;
-  const int boxes = Config::kColumns / (a.activation == GemmActivation::swiglu ? 128 : 64);
+  const int boxes = a.activation == GemmActivation::swiglu ? Config::kBoxes / 2 : Config::kBoxes;
   for (int box = 0; box < boxes; box += 2) {
     const int count = box + 1 < boxes ? 2 : 1;
     shared.empty[at.stage].wait(at.parity ^ 1);

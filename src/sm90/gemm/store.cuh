@@ -17,7 +17,7 @@ template <class Config, class Fragment>
 FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
                                  typename Config::Shared& shared, int warpgroup, float by, const Fragment& sums) {
   using gpu::LaneBlocks;
-  constexpr int kBoxes = Config::kColumns / 64, kBytes = 16 * 128;
+  constexpr int kBoxes = Config::kBoxes, kBytes = 16 * 128;
   static_assert(GemmTiles::kOutBytes == 2 * kBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = 4 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32;
@@ -31,9 +31,10 @@ FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const Gem
     if (lane == 0) box == 0 ? cute::tma_store_wait<0>() : cute::tma_store_wait<1>();
     __syncwarp();
     unsigned char* const to = shared.out[warp] + box % 2 * kBytes;
+    const int begin = Config::box_column(box);
     CUTE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int at = 32 * box + 8 * i;
+      const int at = begin / 2 + 8 * i;
       gpu::Block block;  // two atoms of 8 columns, of four numbers each
       CUTE_UNROLL
       for (int j = 0; j < 4; ++j)
@@ -42,7 +43,7 @@ FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const Gem
     }
     publish_to_async();
     __syncwarp();
-    const std::int64_t column = t.column0 + 64 * box, row = t.row0 + 16 * warp;
+    const std::int64_t column = t.column0 + begin, row = t.row0 + 16 * warp;
     if (lane == 0 && column < a.n && row < a.m) {
       const ColumnOfD of(a, column);
       cute::SM90_TMA_STORE_4D::copy(&maps.d, to, of.n1, of.n2, static_cast<int>(row),
@@ -73,13 +74,14 @@ class SumsOfWarp {
  public:
   explicit FALCHION_DEVICE SumsOfWarp(unsigned char* memory) : memory_(memory) {}
 
-  /// kSlice: which 64 columns of the fragment.
-  template <int kSlice, int kColumns, class Fragment>
+  /// kBox: which 64 columns of the fragment.
+  template <int kBox, class Config, class Fragment>
   FALCHION_DEVICE void put(const Fragment& sums, bool pairs) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     CUTE_UNROLL
     for (int atom = 0; atom < 8; ++atom) {
-      const int of_pairs = 4 * kSlice + atom % 4 + atom / 4 * (kColumns / 16), of_all = 8 * kSlice + atom;
+      const int of_pairs = 4 * kBox + atom % 4 + atom / 4 * (Config::kColumns / 16);
+      const int of_all = Config::box_column(kBox) / 8 + atom;
       CUTE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int p = 4 * of_pairs + 2 * half, q = 4 * of_all + 2 * half;
@@ -105,22 +107,25 @@ FALCHION_DEVICE void store_columns(const GemmArgs& a, const GemmTile& t, typenam
   const bool pairs = a.activation == GemmActivation::swiglu;
   const SumsOfWarp staged(shared.out[warp]);
   const Epilogue<typename Config::Element> epilogue(a);
-  const int fours = pairs ? 8 : 16;  // in a row of the slice
-  constexpr int kSlices = Config::kColumns / 64;
+  const int fours = pairs ? 8 : 16;  // in a row of the box
+  constexpr int kBoxes = Config::kBoxes;
 #pragma unroll 1
-  for (int slice = 0; slice < kSlices; ++slice) {
-    switch (slice) {
-      case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
-      case 1: staged.put<(kSlices > 1 ? 1 : 0), Config::kColumns>(sums, pairs); break;
-      case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
-      default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
+  for (int box = 0; box < kBoxes; ++box) {
+    switch (box) {
+      case 0: staged.put<0, Config>(sums, pairs); break;
+      case 1: staged.put<(kBoxes > 1 ? 1 : 0), Config>(sums, pairs); break;
+      case 2: staged.put<(kBoxes > 2 ? 2 : 0), Config>(sums, pairs); break;
+      default: staged.put<(kBoxes > 3 ? 3 : 0), Config>(sums, pairs); break;
     }
     __syncwarp();
+    const int begin = pairs ? 32 * box : Config::box_column(box);
 #pragma unroll 1
     for (int at = lane; at < 16 * fours; at += 32) {
       const int row = at / fours, four = at % fours;
-      const std::int64_t i = t.row0 + 16 * warp + row, j = t.column0 + 4 * (slice * fours + four);
-      if (i >= a.m || j >= a.n) continue;
+      const std::int64_t i = t.row0 + 16 * warp + row, j = t.column0 + begin + 4 * four;
+      // A column must come once: where D is C, a second time would begin with the result of the first.
+      const bool again = !pairs && begin + 4 * four < 64 * box;
+      if (i >= a.m || j >= a.n || again) continue;
       const float4 z = staged.four(row, four), up = staged.four(row, four + (pairs ? 8 : 0));
       float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
       epilogue.run(t.batch, i, j, of_z, of_up);

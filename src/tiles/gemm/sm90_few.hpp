@@ -49,42 +49,70 @@ constexpr gpu::GemmFacts gemm_few_facts() {
           .shared_bytes = kTile.shared_bytes(kTile.rows)};
 }
 
-/// A tile of D. The CTAs of a cluster have the same one.
+/// A CTA's place in its cluster: which of the tiles side by side it has, and which part of k. The parts of a tile have
+/// ranks that follow each other.
+struct GemmFewPlace {
+  int part = 0, parts = 1, neighbour = 0, neighbours = 1;
+
+  static FALCHION_HD constexpr GemmFewPlace of(const gpu::GemmArgs& a, int rank) {
+    return {.part = a.neighbours == 1 ? rank : rank % a.splits,
+            .parts = a.splits,
+            .neighbour = a.neighbours == 1 ? 0 : rank / a.splits,
+            .neighbours = a.neighbours};
+  }
+  FALCHION_HD constexpr int ctas() const { return parts * neighbours; }
+  /// The rank of the CTA with another part of the same tile.
+  FALCHION_HD constexpr int rank_of_part(int other) const { return neighbour * parts + other; }
+  /// The rank of the CTA with the same part of another tile, and the set of all of these.
+  FALCHION_HD constexpr int rank_of_neighbour(int other) const { return other * parts + part; }
+  FALCHION_HD constexpr unsigned ranks_of_neighbours() const {
+    unsigned ranks = 0;
+    for (int other = 0; other < neighbours; ++other) ranks |= 1U << rank_of_neighbour(other);
+    return ranks;
+  }
+};
+
+/// A tile of D.
 struct GemmFewTile {
   std::int64_t batch = 0, row0 = 0, column0 = 0;
 
-  /// Tiles with the same columns follow each other, so that they find their rows of B in the L2. There are less than
-  /// 2^31 of them. With one row of tiles and one batch entry, as in most problems, no division is needed.
-  static FALCHION_HD constexpr GemmFewTile of(const gpu::GemmArgs& a, std::int64_t id) {
-    const auto tiles_m = static_cast<std::uint32_t>(a.tiles_m), tiles_n = static_cast<std::uint32_t>(a.tiles_n);
-    const auto tile = static_cast<std::uint32_t>(id), column = tiles_m == 1 ? tile : tile / tiles_m;
+  /// The clusters have groups of tiles side by side, which have the same rows. Groups with the same columns follow each
+  /// other, so that they find their rows of B in the L2. There are less than 2^31 of them. With one row of tiles and one
+  /// batch entry, as in most problems, no division is needed. A tile may begin at n or beyond: it has nothing to store.
+  static FALCHION_HD constexpr GemmFewTile of(const gpu::GemmArgs& a, std::int64_t id, int neighbour) {
+    const auto tiles_m = static_cast<std::uint32_t>(a.tiles_m), group = static_cast<std::uint32_t>(id);
+    const auto groups_n = static_cast<std::uint32_t>(a.tiles_n / a.neighbours);
+    const std::uint32_t column = tiles_m == 1 ? group : group / tiles_m;
     GemmFewTile t;
-    t.batch = a.batch == 1 ? 0 : column / tiles_n;
-    t.row0 = std::int64_t{tile - column * tiles_m} * gemm_few_tiles().rows;
-    t.column0 = (column - t.batch * a.tiles_n) * a.columns;
+    t.batch = a.batch == 1 ? 0 : column / groups_n;
+    t.row0 = std::int64_t{group - column * tiles_m} * gemm_few_tiles().rows;
+    t.column0 = ((column - t.batch * groups_n) * a.neighbours + neighbour) * a.columns;
     return t;
   }
-  static FALCHION_HD constexpr std::int64_t count(const gpu::GemmArgs& a) { return a.tiles_m * a.tiles_n * a.batch; }
+  /// The number of groups.
+  static FALCHION_HD constexpr std::int64_t count(const gpu::GemmArgs& a) {
+    return a.tiles_m * (a.tiles_n / a.neighbours) * a.batch;
+  }
 };
 
-/// The rows of a tile that a warp turns into D: every n-th one for n consumer warps of a cluster.
+/// The rows of a tile that a warp turns into D: every n-th one for n consumer warps of the CTAs that have the tile.
 struct GemmFewRows {
   int first = 0, step = 0;
 
-  static FALCHION_HD constexpr GemmFewRows of(int warp, int rank, int ctas) {
-    return {.first = warp * ctas + rank, .step = 4 * gemm_few_tiles().consumers() * ctas};
+  static FALCHION_HD constexpr GemmFewRows of(int warp, int part, int parts) {
+    return {.first = warp * parts + part, .step = 4 * gemm_few_tiles().consumers() * parts};
   }
 };
 
-/// The part of k of a CTA: whole blocks, at most one more than the other CTAs of its cluster.
+/// The part of k of a CTA: whole blocks, at most one more than the other CTAs of its tile.
 struct GemmFewPart {
   std::int64_t k0 = 0, k1 = 0;
 
-  static FALCHION_HD constexpr GemmFewPart of(const gpu::GemmArgs& a, int rank, int parts) {
+  static FALCHION_HD constexpr GemmFewPart of(const gpu::GemmArgs& a, int part, int parts) {
     constexpr int kDepth = gemm_few_tiles().depth;
     const std::int64_t blocks = (a.k + kDepth - 1) / kDepth;
-    const std::int64_t end = blocks * (rank + 1) / parts * kDepth;
-    return {.k0 = blocks * rank / parts * kDepth, .k1 = end < a.k ? end : a.k};
+    const std::int64_t end = blocks * (part + 1) / parts * kDepth;
+    return {.k0 = blocks * part / parts * kDepth, .k1 = end < a.k ? end : a.k};
   }
 };
 

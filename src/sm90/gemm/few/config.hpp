@@ -35,11 +35,11 @@ struct GemmFewConfig {
     alignas(1024) Element b[kStages][kColumns * kDepth];
     alignas(1024) Element a[kStages][kWidth * kDepth];
     alignas(16) float sums[kWidth][kPitch];  // of this CTA's part of k: rows of D, which other CTAs read
-    // full: the bytes have arrived. empty: each consumer warpgroup has read them.
+    // full: the bytes have arrived. empty: each consumer warpgroup of each CTA that shares A has read them.
     cutlass::arch::ClusterTransactionBarrier full[kStages];
     cutlass::arch::ClusterBarrier empty[kStages];
-    // written: each CTA of the cluster has written its sums. read: each consumer warp of each CTA has read the sums of
-    // this one.
+    // written: each CTA that has the tile has written its sums. read: each consumer warp of each of them has read the
+    // sums of this one.
     std::uint64_t written, read;
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
