@@ -18,9 +18,9 @@
 namespace falchion::testing {
 namespace {
 
+using sm90::GemmFewFour;
 using sm90::GemmFewPart;
 using sm90::GemmFewPlace;
-using sm90::GemmFewRows;
 using sm90::GemmFewTile;
 
 constexpr sm90::GemmFewTiles kTile = sm90::gemm_few_tiles();
@@ -43,16 +43,16 @@ TEST(GemmFew, EachTileComesOnce) {
             a.columns = columns;
             a.neighbours = neighbours;
             a.tiles_m = ceil_div(m, kTile.rows);
-            a.tiles_n = ceil_div(ceil_div(n, columns), neighbours) * neighbours;
+            a.tiles_n = ceil_div(ceil_div(n, columns), neighbours);
             std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> seen;
-            for (std::int64_t id = 0; id < GemmFewTile::count(a); ++id)
+            for (std::uint32_t id = 0; id < GemmFewTile::count(a); ++id)
               for (int neighbour = 0; neighbour < neighbours; ++neighbour) {
                 const auto t = GemmFewTile::of(a, id, neighbour), first = GemmFewTile::of(a, id, 0);
                 ASSERT_TRUE(t.batch == first.batch && t.row0 == first.row0) << "they share rows of A";
                 ASSERT_TRUE(t.batch < batch && t.row0 < m && first.column0 < n);
                 ASSERT_TRUE(seen.insert({t.batch, t.row0, t.column0}).second);
               }
-            ASSERT_EQ(static_cast<std::int64_t>(seen.size()), batch * a.tiles_m * a.tiles_n);
+            ASSERT_EQ(static_cast<std::int64_t>(seen.size()), batch * a.tiles_m * a.tiles_n * neighbours);
           }
 }
 
@@ -80,17 +80,19 @@ TEST(GemmFew, EachBlockOfATileComesOnce) {
     });
 }
 
-TEST(GemmFew, EachRowOfATileIsStoredOnce) {
+TEST(GemmFew, EachColumnOfATileIsStoredOnce) {
   for (const int ctas : {1, 2, 3, 4, 5, 6, 7, 8})
-    for (const int rows : {1, 7, 16, 64}) {
-      std::vector<int> stored(static_cast<std::size_t>(rows));
-      for (int rank = 0; rank < ctas; ++rank)
-        for (int warp = 0; warp < 4 * kTile.consumers(); ++warp) {
-          const auto own = GemmFewRows::of(warp, rank, ctas);
-          for (int row = own.first; row < rows; row += own.step) ++stored[static_cast<std::size_t>(row)];
-        }
-      EXPECT_EQ(stored, std::vector<int>(static_cast<std::size_t>(rows), 1)) << ctas;
-    }
+    for (const int rows : {1, 7, 16, 64})
+      for (const int columns : {16, 40, 96, 128}) {
+        std::vector<int> stored(static_cast<std::size_t>(rows * columns / 4));
+        for (int rank = 0; rank < ctas; ++rank)
+          for (int at = 0; at < GemmFewFour::count(rows, rank, ctas, columns); ++at) {
+            const auto four = GemmFewFour::of(at, rank, ctas, columns);
+            ASSERT_TRUE(four.row < rows && four.column < columns && four.column % 4 == 0);
+            ++stored[static_cast<std::size_t>((four.row * columns + four.column) / 4)];
+          }
+        EXPECT_EQ(stored, std::vector<int>(stored.size(), 1)) << ctas << " CTAs, " << columns << " columns";
+      }
 }
 
 /// The lanes of a warp write a register of the product to 32 banks: four pairs of rows of D, 8 columns each.
@@ -221,9 +223,9 @@ class ModelOfRing {
  private:
   struct Stage {
     ModelBarrier empty;
-    int full_phase = 0, missing = 0;       // loads that are expected and have not arrived; below 0: arrived before
-    bool expects = false;                  // the producer's arrival in this phase
-    int a = -1, b = -1, read = 0;          // blocks that lie there; consumers that have read them
+    int full_phase = 0, missing = 0;  // loads that are expected and have not arrived; below 0: arrived before
+    bool expects = false;             // the producer's arrival in this phase
+    int a = -1, b = -1, read = 0;     // blocks that lie there; consumers that have read them
   };
   struct Cta {
     std::array<Stage, kTile.stages> stages;
@@ -302,10 +304,17 @@ TEST(GemmFew, LoadsThatAreSharedNeitherHangNorOverwrite) {
       EXPECT_EQ(ModelOfRing(ctas, 5 * kTile.stages + 3, seed).run(), "") << ctas << " CTAs, seed " << seed;
 }
 
-/// What a CTA needs is at most the 227 KB that Hopper gives it, and eight stages keep 128 KB of B in flight.
-TEST(GemmFew, FitsIntoSharedMemory) {
-  EXPECT_LE(kTile.shared_bytes(kTile.rows), 227 * 1024);
-  EXPECT_GE(kTile.stages * kTile.columns * kTile.depth * 2, 96 * 1024);
+/// All stages lie in the ring, and the rows that a product reads past the end of the last stage in shared memory. At
+/// least eight stages keep 128 KB of B in flight where a tile has all columns.
+TEST(GemmFew, StagesFitIntoSharedMemory) {
+  for (const int width : {8, 16, 32, 64})
+    for (int columns = 8; columns <= kTile.columns; columns += 8) {
+      const int stages = kTile.stages_of(columns, width), stage = kTile.stage_bytes(columns, width);
+      EXPECT_TRUE(stages >= 8 && stages <= kTile.stages) << columns;
+      EXPECT_EQ(stage % 1024, 0);
+      EXPECT_LE(stages * stage, kTile.ring_bytes(width));
+      EXPECT_LE((stages - 1) * stage + kTile.columns * kTile.depth * 2, sm90::GemmFewTiles::kSharedBytes);
+    }
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as src/sm90/gemm/plain.cuh
-#include <cute/tensor.hpp>  // CuTe's headers need this one first.
+#include <cute/tensor.hpp>                     // CuTe's headers need this one first.
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 

@@ -1,5 +1,5 @@
-// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. The CTAs of a cluster have tiles side
-// by side and parts of k, and clusters walk over tiles, so all SMs should load the same number of bytes.
+// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. The CTAs of a cluster have tiles
+// side by side and parts of k, and clusters walk over tiles, so all SMs should load the same number of bytes.
 #include "plan/gemm_gpu_few.hpp"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ double microseconds(const Gemm& g, std::int64_t groups, const GemmGpuCut& cut, c
   return tiles::kGemmTile + rounds * (blocks * block + exchange);
 }
 
-/// The cut into tiles of so many columns, and clusters for so many parts and tiles side by side. No tile: the grid would
-/// be too large.
+/// The cut into tiles of so many columns, and clusters for so many parts and tiles side by side. No tile: the grid
+/// would be too large.
 GemmGpuCut cut_into(const Gemm& g, int splits, int neighbours, int columns, const cuda::Device& device) {
   const std::int64_t tiles_m = ceil_div(g.m, kTile.rows), tiles_n = ceil_div(g.n, columns), blocks = blocks_of_k(g);
   if (static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n) > INT32_MAX) return {};

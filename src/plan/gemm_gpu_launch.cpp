@@ -135,7 +135,7 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   args.tiles_m = ceil_div(args.m, facts.rows);
   args.tiles_n = ceil_div(rows_of_b(g), cut.columns > 0 ? args.columns : facts.columns);
   args.neighbours = cut.neighbours;
-  args.tiles_n = ceil_div(args.tiles_n, cut.neighbours) * cut.neighbours;
+  args.tiles_n = ceil_div(args.tiles_n, cut.neighbours);
   args.band = facts.band;
   args.whole = cut.whole;
   args.splits = cut.splits;

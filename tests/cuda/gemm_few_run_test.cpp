@@ -139,8 +139,8 @@ TEST_F(CudaGemmFew, OnesSumToK) {
                              if (::testing::Test::HasFatalFailure()) return;
                              std::int64_t wrong = 0;
                              x.d.for_each([&](auto... at) { wrong += x.d.get(at...) != static_cast<float>(k); });
-                             ASSERT_EQ(wrong, 0)
-                                 << k << ", " << parts << " parts, " << neighbours << " tiles, " << columns << " columns";
+                             ASSERT_EQ(wrong, 0) << k << ", " << parts << " parts, " << neighbours << " tiles, "
+                                                 << columns << " columns";
                            }
                      });
 }

@@ -43,9 +43,7 @@ struct GemmConfig {
 
   /// The first column of a box of D. The last box ends with the tile: if that has half a box more than whole ones, 32
   /// columns are in two boxes.
-  static FALCHION_HD constexpr int box_column(int box) {
-    return 64 * box + 64 <= kColumns ? 64 * box : kColumns - 64;
-  }
+  static FALCHION_HD constexpr int box_column(int box) { return 64 * box + 64 <= kColumns ? 64 * box : kColumns - 64; }
 
   using LayoutA = OperandLayout<Element, kMajorA, kRows, kDepth, kStages>;     // (M, K, stages)
   using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (N, K, stages)
