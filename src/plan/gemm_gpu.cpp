@@ -166,16 +166,17 @@ const CutTile* find(const std::vector<CutTile>& all, const Variant& listed) {
 const Variant* other_of_hopper(const std::vector<CutTile>& all) {
   std::vector<CutTile> others;
   for (const CutTile& tile : all)
-    if (tile.variant->backend == Backend::sm90 && !needs_of(*tile.variant).has(Condition::along_k)) others.push_back(tile);
+    if (tile.variant->backend == Backend::sm90 && !needs_of(*tile.variant).has(Condition::along_k))
+      others.push_back(tile);
   const CutTile* best = best_tile(others);
   if (best == nullptr) return nullptr;
   const Variant* here = built(*best->variant);
   return here != nullptr ? here : best->variant;
 }
 
-/// In 16 bits on Hopper, the best tile may be for operands along k alone: then the best of the others accepts those that
-/// lie along their rows. Operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and general
-/// the rest.
+/// In 16 bits on Hopper, the best tile may be for operands along k alone: then the best of the others accepts those
+/// that lie along their rows. Operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and
+/// general the rest.
 void choose(const cuda::Device& device, const GpuWish& wish, const std::vector<CutTile>& all, PlanData* plan) {
   const Gemm& g = plan->gemm().problem;
   const auto add = [&](const Variant* variant) {

@@ -29,13 +29,14 @@ std::int64_t clusters_at_once(const cuda::Device& device, int cluster) {
 /// The estimated microseconds of a cut into tiles of cut.columns, for so many groups of tiles side by side.
 double microseconds(const Gemm& g, std::int64_t groups, const GemmGpuCut& cut, const cuda::Device& device) {
   const double line = 2.0 * kTile.depth, b = line * cut.columns;  // bytes of a block of k
-  const double a = line * static_cast<double>(std::min<std::int64_t>(g.m, kTile.rows)) / cut.neighbours;
+  const auto rows = static_cast<double>(std::min<std::int64_t>(g.m, kTile.rows));
+  const double a = line * rows / cut.neighbours;
   const double known = read_rate_of(device.name) / 1e6 / std::max(device.sms, 1);
   const double from_memory = known > 0 ? known : tiles::kFewFromMemory;
   const double block = tiles::kFewBlock + std::max({b / from_memory, (a + b) / tiles::kFewFromL2, tiles::kFewLeast});
   const auto rounds = static_cast<double>(ceil_div(groups, clusters_at_once(device, cut.splits * cut.neighbours)));
   const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g), cut.splits));
-  const double exchange = cut.splits > 1 ? tiles::kFewExchange + tiles::kFewExchangeCta * cut.splits : 0;
+  const double exchange = cut.splits > 1 ? tiles::kFewExchange + tiles::kFewExchangeRow * rows : 0;
   return tiles::kGemmTile + rounds * (blocks * block + exchange);
 }
 
@@ -65,7 +66,7 @@ bool is_few_of_hopper(const Variant& variant) {
 GemmGpuCut cut_few(const Gemm& g, const cuda::Device& device) {
   GemmGpuCut best;
   for (int ctas = 1; ctas <= tiles::kFewMostCtas; ++ctas)
-    for (const int neighbours : {1, 2, 4}) {
+    for (const int neighbours : {1, 2}) {
       const int splits = ctas / neighbours;
       if (ctas % neighbours != 0 || (splits > 1 && blocks_of_k(g) < splits * tiles::kGemmLeastBlocks)) continue;
       for (int columns = kTile.columns; columns >= tiles::kFewLeastColumns; columns -= tiles::kFewColumnStep) {

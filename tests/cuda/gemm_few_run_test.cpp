@@ -75,7 +75,7 @@ void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int parts, int
   args.splits = parts;
   args.neighbours = neighbours;
   args.columns = columns;
-  args.tiles_n = ceil_div(ceil_div(args.n, std::int64_t{columns}), neighbours) * neighbours;
+  args.tiles_n = ceil_div(ceil_div(args.n, std::int64_t{columns}), neighbours);
   ASSERT_EQ(plan.variant->kernel_as<gpu::GemmKernel>()->launch(args, nullptr), 0);
   ASSERT_OK(cuda::synchronize());
   ASSERT_OK(device.download());

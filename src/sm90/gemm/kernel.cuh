@@ -98,8 +98,6 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
     cutlass::arch::fence_barrier_init();
   }
   cute::cluster_arrive_relaxed();
-  if (threadIdx.x == 128 * Config::kConsumers && a.early && a.k > 0) fetch_first_blocks<Config>(a, maps);
-  __syncwarp();
   cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {

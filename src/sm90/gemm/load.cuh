@@ -51,9 +51,9 @@ class GemmTilesOfCluster {
   const std::uint32_t end_;
 };
 
-/// Calls load for each box of kLines rows of an operand from `row` on, for a block of k. to: the first of its elements.
-template <Major kMajor, int kLines, class Load>
-FALCHION_DEVICE void load_block(Load load, int to, int row, int k1, int k2, int batch) {
+/// Issues the loads of kLines rows of an operand from `row` on, for a block of k.
+template <Major kMajor, int kLines, class Load, class Element>
+FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2, int batch) {
   if constexpr (kMajor == Major::k) {
     load(to, k1, k2, row, batch);
   } else {
@@ -87,77 +87,41 @@ FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const Vie
   }
 }
 
-/// What a CTA loads of the blocks of k of a tile: its own rows of A, and its share of the rows of B, which go to all
-/// CTAs of the cluster. With swiglu the first half of a tile of B are gates and the second half the matching rows of
-/// "up", and no box has rows of both.
-template <class Config>
-class TileLoads {
- public:
-  FALCHION_DEVICE TileLoads(const GemmArgs& a, const GemmTile& t)
-      : a_(a),
-        rank_(static_cast<int>(cute::block_rank_in_cluster())),
-        row_(static_cast<int>(t.row0)),
-        column_(static_cast<int>(t.column0)),
-        batch_a_(a.a.stride[0] != 0 ? static_cast<int>(t.batch) : 0),
-        batch_b_(a.b.stride[0] != 0 ? static_cast<int>(t.batch) : 0) {}
-  /// Calls load_a and load_b for each box of the block at k: with where its elements go in a stage, and its
-  /// coordinates.
-  template <class LoadA, class LoadB>
-  FALCHION_DEVICE void of_block(std::uint32_t k, LoadA load_a, LoadB load_b) const {
-    const auto [k2, k1] = PlaceOfK(a_, k);
-    load_block<Config::kMajorA, Config::kRows>(load_a, 0, row_, k1, k2, batch_a_);
-    for (int first = rank_ * Config::kBoxRows; first < Config::kColumns; first += Config::kCluster * Config::kBoxRows) {
-      constexpr int kHalf = Config::kColumns / 2;
-      const bool up = a_.activation == GemmActivation::swiglu && first >= kHalf;
-      const int column = column_ + (up ? static_cast<int>(a_.n) + first - kHalf : first);
-      load_block<Config::kMajorB, Config::kBoxRows>(load_b, first * Config::kDepth, column, k1, k2, batch_b_);
-    }
-  }
-
- private:
-  const GemmArgs& a_;
-  const int rank_, row_, column_, batch_a_, batch_b_;
-};
-
-/// Brings the first blocks of the first tile into the L2, as many as there are stages. That may be done before earlier
-/// kernels are done: if they still write them, the L2 has what they write.
-template <class Config>
-FALCHION_DEVICE void fetch_first_blocks(const GemmArgs& a, const GemmMaps& maps) {
-  GemmTilesOfCluster<Config> tiles(a);
-  if (!tiles.more()) return;
-  const GemmTile t = tiles.next();
-  const TileLoads<Config> loads(a, t);
-  const std::int64_t end = t.k0 + Config::kStages * Config::kDepth;
-  const auto fetch = [](const CUtensorMap& map) {
-    return
-        [&map](int, int x, int y, int z, int batch) { cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&map, x, y, z, batch); };
-  };
-  for (std::int64_t k = t.k0; k < t.k1 && k < end; k += Config::kDepth)
-    loads.of_block(static_cast<std::uint32_t>(k), fetch(maps.a), fetch(maps.b));
-}
-
-/// The producer, one thread.
+/// The producer, one thread. It loads its own rows of A, and its share of the rows of B by multicast to all CTAs of the
+/// cluster. With swiglu the first half of a tile of B are gates and the second half the matching rows of "up", and no
+/// box has rows of both.
 template <class Config>
 FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared) {
   constexpr auto kEveryCta = static_cast<std::uint16_t>((1 << Config::kCluster) - 1);
+  const int rank = static_cast<int>(cute::block_rank_in_cluster());
+  const bool pairs = a.activation == GemmActivation::swiglu;
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    const TileLoads<Config> loads(a, t);
+    const int row = static_cast<int>(t.row0), batch_a = a.a.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
+    const int batch_b = a.b.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
     for (auto k = static_cast<std::uint32_t>(t.k0); k < static_cast<std::uint32_t>(t.k1); k += Config::kDepth) {
+      const auto [k2, k1] = PlaceOfK(a, k);
       shared.empty[at.stage].wait(at.parity ^ 1);
       auto& full = shared.full[at.stage];
       full.arrive_and_expect_tx(sizeof(shared.a[0]) + sizeof(shared.b[0]));
       const auto bar = reinterpret_cast<std::uint64_t*>(&full);
-      loads.of_block(
-          k,
-          [&](int to, int x, int y, int z, int batch) {
-            cute::SM90_TMA_LOAD_4D::copy(&maps.a, bar, kReadByOthers, shared.a[at.stage] + to, x, y, z, batch);
+      load_block<Config::kMajorA, Config::kRows>(
+          [&](auto* to, int x, int y, int z, int batch) {
+            cute::SM90_TMA_LOAD_4D::copy(&maps.a, bar, kReadByOthers, to, x, y, z, batch);
           },
-          [&](int to, int x, int y, int z, int batch) {
-            cute::SM90_TMA_LOAD_MULTICAST_4D::copy(&maps.b, bar, kEveryCta, kReadByOthers, shared.b[at.stage] + to, x,
-                                                   y, z, batch);
-          });
+          shared.a[at.stage], row, k1, k2, batch_a);
+      for (int first = rank * Config::kBoxRows; first < Config::kColumns;
+           first += Config::kCluster * Config::kBoxRows) {
+        constexpr int kHalf = Config::kColumns / 2;
+        const int column =
+            static_cast<int>(t.column0) + (pairs && first >= kHalf ? static_cast<int>(a.n) + first - kHalf : first);
+        load_block<Config::kMajorB, Config::kBoxRows>(
+            [&](auto* to, int x, int y, int z, int batch) {
+              cute::SM90_TMA_LOAD_MULTICAST_4D::copy(&maps.b, bar, kEveryCta, kReadByOthers, to, x, y, z, batch);
+            },
+            shared.b[at.stage] + first * Config::kDepth, column, k1, k2, batch_b);
+      }
       at.advance();
     }
     if constexpr (Config::kBoxed) {

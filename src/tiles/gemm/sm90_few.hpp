@@ -104,18 +104,12 @@ struct GemmFewTile {
   }
 };
 
-/// Four neighbouring columns of a row of a tile, which a thread turns into D at a time. Of the CTAs that have the tile
-/// each has every parts-th row.
-struct GemmFewFour {
-  int row = 0, column = 0;
+/// The rows of a tile that a warp turns into D: every n-th one for n consumer warps of the CTAs that have the tile.
+struct GemmFewRows {
+  int first = 0, step = 0;
 
-  static FALCHION_HD constexpr GemmFewFour of(int at, int part, int parts, int columns) {
-    const auto fours = static_cast<std::uint32_t>(columns) / 4, line = static_cast<std::uint32_t>(at) / fours;
-    return {.row = static_cast<int>(line) * parts + part, .column = (at - static_cast<int>(line * fours)) * 4};
-  }
-  /// The number of them that a CTA has.
-  static FALCHION_HD constexpr int count(int rows, int part, int parts, int columns) {
-    return (rows - part + parts - 1) / parts * (columns / 4);
+  static FALCHION_HD constexpr GemmFewRows of(int warp, int part, int parts) {
+    return {.first = warp * parts + part, .step = 4 * gemm_few_tiles().consumers() * parts};
   }
 };
 

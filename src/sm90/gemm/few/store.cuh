@@ -23,68 +23,38 @@ FALCHION_DEVICE void put_sums(typename Config::Shared& shared, const Fragment& s
   }
 }
 
-/// x += y.
-FALCHION_DEVICE void add(float4& x, const float4& y) {
-  x.x += y.x;
-  x.y += y.y;
-  x.z += y.z;
-  x.w += y.w;
-}
-
-/// Adds the parts of this CTA's rows of a tile up, in place: no other CTA reads these rows here. The loads of kParts
-/// parts of kTogether times four columns are on their way together.
-template <class Config>
-FALCHION_DEVICE void add_parts(const GemmArgs& a, const GemmFewPlace& place, typename Config::Shared& shared,
-                               int count) {
-  constexpr int kThreads = 128 * Config::kConsumers, kTogether = 4, kParts = 4;
-#pragma unroll 1
-  for (int begin = static_cast<int>(threadIdx.x); begin < count; begin += kThreads * kTogether) {
-    float4 *own[kTogether], sum[kTogether]{};
-    CUTE_UNROLL
-    for (int i = 0; i < kTogether; ++i) {
-      const int at = begin + i * kThreads;
-      const auto four = GemmFewFour::of(at < count ? at : begin, place.part, place.parts, a.columns);
-      own[i] = reinterpret_cast<float4*>(&shared.sums[four.row][four.column]);
-    }
-#pragma unroll 1
-    for (int part = 0; part < place.parts; part += kParts) {
-      float4 x[kParts][kTogether];
-      CUTE_UNROLL
-      for (int p = 0; p < kParts; ++p) {
-        const int rank = place.rank_of_part(part + p < place.parts ? part + p : part);
-        CUTE_UNROLL
-        for (int i = 0; i < kTogether; ++i) x[p][i] = load_from_cluster(address_in(own[i], rank));
-      }
-      CUTE_UNROLL
-      for (int p = 0; p < kParts; ++p) {
-        if (part + p >= place.parts) continue;
-        CUTE_UNROLL
-        for (int i = 0; i < kTogether; ++i) add(sum[i], x[p][i]);
-      }
-    }
-    CUTE_UNROLL
-    for (int i = 0; i < kTogether; ++i)
-      if (begin + i * kThreads < count) *own[i] = sum[i];
+/// sum = the sums of four columns over all parts of k. All loads are issued before the first one is used.
+FALCHION_DEVICE void add_parts(const float* own, const GemmFewPlace& place, float (&sum)[4]) {
+  constexpr int kMost = 8;
+  float4 x[kMost];
+  CUTE_UNROLL
+  for (int part = 0; part < kMost; ++part)
+    if (part < place.parts) x[part] = load_from_cluster(address_in(own, place.rank_of_part(part)));
+  CUTE_UNROLL
+  for (int part = 0; part < kMost; ++part) {
+    if (part >= place.parts) continue;
+    sum[0] += x[part].x;
+    sum[1] += x[part].y;
+    sum[2] += x[part].z;
+    sum[3] += x[part].w;
   }
 }
 
-/// Stores this CTA's rows of a tile.
+/// Stores this CTA's rows of a tile, one row a warp at a time: each lane has four neighbouring columns.
 template <class Config>
 FALCHION_DEVICE void store_rows(const GemmArgs& a, const GemmFewTile& t, const GemmFewPlace& place,
-                                typename Config::Shared& shared) {
-  const std::int64_t below = a.m - t.row0;
+                                const typename Config::Shared& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t j = t.column0 + 4 * lane, below = a.m - t.row0;
   const int rows = below < Config::kWidth ? static_cast<int>(below) : Config::kWidth;
-  const int count = GemmFewFour::count(rows, place.part, place.parts, a.columns);
-  if (place.parts > 1) add_parts<Config>(a, place, shared, count);
+  if (4 * lane >= a.columns || j >= a.n) return;
   const Epilogue<typename Config::Element> epilogue(a);
+  const auto own = GemmFewRows::of(warp, place.part, place.parts);
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < count; at += 128 * Config::kConsumers) {
-    const auto four = GemmFewFour::of(at, place.part, place.parts, a.columns);
-    const std::int64_t j = t.column0 + four.column;
-    if (j >= a.n) continue;
-    const float* const from = &shared.sums[four.row][four.column];
-    float z[4] = {from[0], from[1], from[2], from[3]}, up[4] = {};
-    epilogue.run(t.batch, t.row0 + four.row, j, z, up);
+  for (int row = own.first; row < rows; row += own.step) {
+    float z[4] = {}, up[4] = {};
+    add_parts(&shared.sums[row][4 * lane], place, z);
+    epilogue.run(t.batch, t.row0 + row, j, z, up);
   }
 }
 
