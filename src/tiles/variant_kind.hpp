@@ -50,6 +50,7 @@ enum class VariantTile : std::uint8_t {
   brief,
   mla,
   // GEMMs.
+  broad,
   medium,
   narrow,
   slim,

@@ -22,10 +22,13 @@
 namespace falchion::testing {
 namespace {
 
-constexpr KindNames kEveryKind = {"plain wide", "plain medium", "plain slim", "plain narrow"};
-constexpr KindNames kEveryKindOfBytes = {"bytes", "bytes tall", "bytes narrow"};
+constexpr KindNames kEveryKind = {"plain wide", "plain broad", "plain medium", "plain slim", "plain narrow"};
+/// Operands along their rows, and heads of D, need tiles whose columns are whole boxes of 64.
+constexpr KindNames kOfWholeBoxes = {"plain wide", "plain medium", "plain slim", "plain narrow"};
 /// With swiglu half of the columns of a tile are whole boxes of 64.
-constexpr KindNames kForSwiglu = {"plain wide", "plain slim"}, kBytesForSwiglu = {"bytes", "bytes tall"};
+constexpr KindNames kForSwiglu = {"plain wide", "plain slim", "plain narrow"};
+constexpr KindNames kEveryKindOfBytes = {"bytes", "bytes tall", "bytes narrow"};
+constexpr KindNames kBytesForSwiglu = {"bytes", "bytes tall"};
 using Types = std::initializer_list<DType>;
 constexpr Types k16Bits = {DType::bf16, DType::f16}, k8Bits = {DType::e4m3, DType::i8};
 
@@ -263,15 +266,23 @@ TEST(CudaGemmKinds, EachLayout) {
     cases.push_back({.row = GemmCase{"a across", 1, m, n, k}.bias_n(), .a_across = true});
     cases.push_back({GemmCase{"b across", 1, m, n, k}.layout_b(Layout::across).residual()});
     cases.push_back({.row = GemmCase{"both across", 2, m, n, k}.layout_b(Layout::across).beta(1), .a_across = true});
-    cases.push_back({GemmCase{"d in f32", 1, m, n, k}.biases().beta(1).residual().d_f32()});
   }
-  cases.push_back({GemmCase{"d in f32, odd", 1, 300, 203, 72}.beta(1).d_f32()});
-  cases.push_back({GemmCase{"no boxes of d", 1, 300, 203, 72}.bias_n().residual()});
   for (const std::int64_t m : {65, 300}) {
     cases.push_back({GemmCase{"heads", 2, m, 320, 72}.n2(5).layout(Layout::heads_first)});
     cases.push_back({all_terms("heads, all terms", m, 576, 72, Activation::silu).n2(9).layout(Layout::heads_first)});
     cases.push_back({GemmCase{"heads of k", 1, m, 136, 320}.k2(5).layout(Layout::heads_first)});
   }
+  expect_right_on_each_kind(kOfWholeBoxes, cases);
+}
+
+TEST(CudaGemmKinds, WithoutBoxesOfD) {
+  std::vector<KindCase> cases;
+  const std::int64_t sizes[][3] = {{72, 8, 72}, {304, 136, 136}, {704, 320, 8}, {72, 264, 520}};
+  for (const auto& [m, n, k] : sizes)
+    cases.push_back({GemmCase{"d in f32", 1, m, n, k}.biases().beta(1).residual().d_f32()});
+  cases.push_back({GemmCase{"d in f32, odd", 1, 300, 203, 72}.beta(1).d_f32()});
+  cases.push_back({GemmCase{"no boxes of d", 1, 300, 203, 72}.bias_n().residual()});
+  cases.push_back({GemmCase{"in place of c", 1, 300, 459, 72}.beta(1).in_place()});
   expect_right_on_each_kind(kEveryKind, cases);
 }
 

@@ -32,7 +32,7 @@ struct GemmConfig {
   static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
   static constexpr GemmTiles kTile = gemm_tiles(kTileKind<Element>, name);
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
-  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
+  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster, kBoxes = kTile.boxes();
   static constexpr int kWaves = kTile.waves, kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   using Sum = std::conditional_t<std::is_same_v<Element, i8>, std::int32_t, float>;
@@ -44,6 +44,12 @@ struct GemmConfig {
   // Rows of B in one box. Each CTA of a cluster loads some of the boxes, by multicast to all.
   static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
   static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
+
+  /// The first column of a box of D. The last box ends with the tile: if that has half a box more than whole ones, some
+  /// columns are in two boxes.
+  static FALCHION_HD constexpr int box_column(int box, int width = 64) {
+    return width * (box + 1) <= kColumns ? width * box : kColumns - width;
+  }
 
   using LayoutA = OperandLayout<Element, kMajorA, kRows, kDepth, kStages>;     // (M, K, stages)
   using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (N, K, stages)

@@ -104,10 +104,10 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
   cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
-    cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
+    if constexpr (Config::kProducerRegisters > 0) cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) produce<Config>(a, maps, shared);
   } else {
-    cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
+    if constexpr (Config::kConsumerRegisters > 0) cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
     consume<Config>(a, maps, shared, warpgroup);
   }
   __syncwarp();

@@ -46,7 +46,8 @@ FALCHION_DEVICE void put_box(unsigned char* to, int at, float, const Fragment& s
 template <class Config, class Out, class Fragment>
 FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
                                  typename Config::Shared& shared, int warpgroup, float by, const Fragment& sums) {
-  constexpr int kBytes = 16 * 128, kColumns = 128 / static_cast<int>(sizeof(Out)), kBoxes = Config::kColumns / kColumns;
+  constexpr int kBytes = 16 * 128, kColumns = 128 / static_cast<int>(sizeof(Out));
+  constexpr int kBoxes = (Config::kColumns + kColumns - 1) / kColumns;
   static_assert(GemmTiles::kOutBytes == 2 * kBytes);
   const int lane = gpu::hidden(static_cast<int>(threadIdx.x) % 32);
   const int warp = 4 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32;
@@ -63,10 +64,11 @@ FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const Gem
       __syncwarp();
       unsigned char* const to = shared.out[warp] + place * kBytes;
       place ^= 1;
-      put_box(to, (Config::kColumns * wave + kColumns * box) / 2, by, sums, Out{});
+      const int begin = Config::box_column(box, kColumns);
+      put_box(to, (Config::kColumns * wave + begin) / 2, by, sums, Out{});
       publish_to_async();
       __syncwarp();
-      const std::int64_t column = t.column0 + kColumns * box, row = t.row0 + Config::row_of(wave, warp);
+      const std::int64_t column = t.column0 + begin, row = t.row0 + Config::row_of(wave, warp);
       if (lane == 0 && column < a.n && row < a.m) {
         const ColumnOfD of(a, column);
         cute::SM90_TMA_STORE_4D::copy(&maps.d, to, of.n1, of.n2, static_cast<int>(row),
@@ -112,14 +114,15 @@ class SumsOfWarp {
  public:
   explicit FALCHION_DEVICE SumsOfWarp(unsigned char* memory) : memory_(memory) {}
 
-  /// kSlice: which 64 columns of the fragment, wave after wave.
-  template <int kSlice, int kColumns, class Fragment>
+  /// kBox: which 64 columns of the fragment, wave after wave.
+  template <int kBox, class Config, class Fragment>
   FALCHION_DEVICE void put(const Fragment& sums, bool pairs) const {
-    constexpr int kOfWave = kColumns / 64, kFirst = kSlice / kOfWave * (kColumns / 8), kIn = kSlice % kOfWave;
+    constexpr int kFirst = kBox / Config::kBoxes * (Config::kColumns / 8), kIn = kBox % Config::kBoxes;
     const int lane = gpu::hidden(static_cast<int>(threadIdx.x) % 32);
     CUTE_UNROLL
     for (int atom = 0; atom < 8; ++atom) {
-      const int of_pairs = kFirst + 4 * kIn + atom % 4 + atom / 4 * (kColumns / 16), of_all = kFirst + 8 * kIn + atom;
+      const int of_pairs = kFirst + 4 * kIn + atom % 4 + atom / 4 * (Config::kColumns / 16);
+      const int of_all = kFirst + Config::box_column(kIn) / 8 + atom;
       CUTE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int p = 4 * of_pairs + 2 * half, q = 4 * of_all + 2 * half;
@@ -145,23 +148,26 @@ FALCHION_DEVICE void store_columns(const GemmArgs& a, const GemmTile& t, typenam
   const bool pairs = a.activation == GemmActivation::swiglu;
   const SumsOfWarp staged(shared.out[warp]);
   const Epilogue<typename Config::Element> epilogue(a);
-  const int fours = pairs ? 8 : 16;  // in a row of the slice
-  constexpr int kOfWave = Config::kColumns / 64, kSlices = Config::kWaves * kOfWave;
+  const int fours = pairs ? 8 : 16;  // in a row of the box
+  constexpr int kBoxes = Config::kWaves * Config::kBoxes;
 #pragma unroll 1
-  for (int slice = 0; slice < kSlices; ++slice) {
-    switch (slice) {
-      case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
-      case 1: staged.put<(kSlices > 1 ? 1 : 0), Config::kColumns>(sums, pairs); break;
-      case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
-      default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
+  for (int box = 0; box < kBoxes; ++box) {
+    switch (box) {
+      case 0: staged.put<0, Config>(sums, pairs); break;
+      case 1: staged.put<(kBoxes > 1 ? 1 : 0), Config>(sums, pairs); break;
+      case 2: staged.put<(kBoxes > 2 ? 2 : 0), Config>(sums, pairs); break;
+      default: staged.put<(kBoxes > 3 ? 3 : 0), Config>(sums, pairs); break;
     }
     __syncwarp();
+    const int in = box % Config::kBoxes, begin = pairs ? 32 * in : Config::box_column(in);
 #pragma unroll 1
     for (int at = lane; at < 16 * fours; at += 32) {
       const int row = at / fours, four = at % fours;
-      const std::int64_t i = t.row0 + Config::row_of(slice / kOfWave, warp) + row;
-      const std::int64_t j = t.column0 + 4 * (slice % kOfWave * fours + four);
-      if (i >= a.m || j >= a.n) continue;
+      const std::int64_t i = t.row0 + Config::row_of(box / Config::kBoxes, warp) + row;
+      const std::int64_t j = t.column0 + begin + 4 * four;
+      // A column must come once: where D is C, a second time would begin with the result of the first.
+      const bool again = !pairs && begin + 4 * four < 64 * in;
+      if (i >= a.m || j >= a.n || again) continue;
       const float4 z = staged.four(row, four), up = staged.four(row, four + (pairs ? 8 : 0));
       float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
       epilogue.run(t.batch, i, j, of_z, of_up);

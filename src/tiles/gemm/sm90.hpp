@@ -20,9 +20,13 @@ struct GemmTiles {
   int waves = 1;                         // of 64 rows of each consumer warpgroup
   int cluster = 0;                       // CTAs that have the same columns and share the loads of B
   int stages = 0;
-  int consumer_registers = 0, producer_registers = 0;  // of a thread
+  int consumer_registers = 0, producer_registers = 0;  // of a thread; 0: as many as the code needs
 
   constexpr int consumers() const { return rows / (64 * waves); }
+  /// D, and C and the residual, are moved in boxes of 64 columns, as are operands that lie along their rows. Where the
+  /// columns are no multiple of 64, both operands must lie along k.
+  constexpr int boxes() const { return (columns + 63) / 64; }
+  constexpr bool only_along_k() const { return element_bytes() == 1 || columns % 64 != 0; }
   constexpr int element_bytes() const { return kind == GemmKind::bits16 ? 2 : 1; }
   /// Bytes of shared memory of each consumer warp for its stores.
   static constexpr int kOutBytes = 4096;
