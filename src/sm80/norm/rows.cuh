@@ -16,55 +16,68 @@ namespace falchion::sm80 {
 
 using gpu::NormArgs;
 
-/// Adds x up over the threads of a row; each of them gets the same bits. slots has one place for each warp of the CTA.
-/// The two sums of a row have separate slots, so no thread has to wait before it writes there. kAlone: other rows of
-/// the warp and of the CTA do not take part.
-template <bool kAlone>
-FALCHION_DEVICE float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
-  unsigned lanes = 0xFFFFFFFFu;
-  if (kAlone && thread.of < 32) lanes = ((1u << thread.of) - 1) << (threadIdx.x - thread.number) % 32;
-  for (int by = (thread.of < 32 ? thread.of : 32) / 2; by > 0; by /= 2) {
-    x.x += __shfl_xor_sync(lanes, x.x, by);
-    x.y += __shfl_xor_sync(lanes, x.y, by);
-  }
-  if (thread.of <= 32) return x;
-  const int warp = threadIdx.x / 32, first = (threadIdx.x - thread.number) / 32;
-  if (threadIdx.x % 32 == 0) slots[warp] = x;
-  if constexpr (kAlone) {  // a row of 64 threads has one half of a CTA
-    if (threadIdx.x < thread.of)
-      __barrier_sync_count(1, thread.of);
-    else
-      __barrier_sync_count(2, thread.of);
-  } else {
-    __syncthreads();
-  }
-  x = slots[first];
-  for (int other = 1; other < thread.of / 32; ++other) {
-    x.x += slots[first + other].x;
-    x.y += slots[first + other].y;
-  }
-  return x;
-}
+/// What the warps of a CTA exchange: a row's sums, and those of a row that is summed once more, since another warp may
+/// still read the first.
+using NormSlots = float4[2][kNormWarps];
 
-/// The row of this thread, and the thread's place in it. The last CTA may have threads without a row.
+/// A row of this thread, and the thread's place in it. The last CTA may have threads without a row.
 struct RowHere {
-  std::int64_t number;
-  bool there;
-  NormThread thread;
+  std::int64_t row;
+  int number, threads;  // this thread, and how many the row has
 
   static FALCHION_DEVICE RowHere of(const NormArgs& a) {
-    const int number = static_cast<int>(threadIdx.x) & (a.cut.threads - 1);
-    const int rows = static_cast<int>(blockDim.x) / a.cut.threads;  // of a CTA
-    const std::int64_t row = std::int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / a.cut.threads;
-    const bool there = row < a.rows;
-    return {row, there, {number, a.cut.threads, there ? static_cast<int>(a.d) : 0}};
+    const int threads = a.cut.threads, log = 31 - __clz(threads);  // a power of two
+    const std::int64_t thread = std::int64_t{blockIdx.x} * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    return {thread >> log, static_cast<int>(threadIdx.x) & (threads - 1), threads};
   }
+};
+
+/// The threads of a row, as they put together its sums; each of them gets the same bits. kAlone: other rows of the warp
+/// and of the CTA do not take part.
+template <bool kAlone>
+class NormTeam {
+ public:
+  FALCHION_DEVICE NormTeam(const RowHere& here, NormSlots& slots) : threads_(here.threads), slots_(slots[kAlone]) {
+    first_ = static_cast<int>(threadIdx.x) - here.number;
+    lanes_ = {~0u, min(threads_, 32)};
+    if (kAlone && threads_ < 32) lanes_.mask = ((1u << threads_) - 1) << first_ % 32;
+  }
+
+  FALCHION_DEVICE float sum(float x) const {
+    x = lanes_.sum(x);
+    return threads_ <= 32 ? x : warps().sum(exchange({x, 0, 0, 0}).x);
+  }
+  FALCHION_DEVICE Moments all(const Moments& part) const {
+    const Moments x = lanes_.all(part);
+    if (threads_ <= 32) return x;
+    const float4 of_warp = exchange({x.count, x.mean, x.rest, x.squares});
+    return warps().all({of_warp.x, of_warp.y, of_warp.z, of_warp.w});
+  }
+
+ private:
+  /// The warps' parts are put together by as many lanes.
+  FALCHION_DEVICE MomentLanes warps() const { return {~0u, threads_ / 32}; }
+  FALCHION_DEVICE float4 exchange(const float4& x) const {
+    if (threadIdx.x % 32 == 0) slots_[threadIdx.x / 32] = x;
+    if constexpr (!kAlone)
+      __syncthreads();
+    else if (first_ == 0)  // a row of 64 threads has one half of a CTA
+      __barrier_sync_count(1, threads_);
+    else
+      __barrier_sync_count(2, threads_);
+    return slots_[first_ / 32 + threadIdx.x % (threads_ / 32)];
+  }
+
+  const int threads_;
+  int first_;  // thread of the row
+  float4* const slots_;
+  MomentLanes lanes_;
 };
 
 /// A row whose squares lie outside the range of f32. It is a separate function, so that its code does not take
 /// registers from that of other rows.
 template <class Element, bool kWhole>
-__device__ __noinline__ void run_scaled(const NormArgs& a, float scale, float2 (*slots)[kNormWarps]);
+__device__ __noinline__ void run_scaled(const NormArgs& a, float scale, NormSlots& slots);
 
 /// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass only. A
 /// kept tile of kNormChunks chunks has no registers left for a residual. kScaled: the numbers are multiplied by scale,
@@ -74,24 +87,24 @@ class NormRow {
  public:
   FALCHION_DEVICE NormRow(const NormArgs& a, const RowHere& row, float scale)
       : a_(a),
-        there_(row.there),
-        thread_(row.thread),
-        place_(NormPlace::of(a, row.there ? row.number : 0)),
-        tile_(row.thread),
+        here_(row),
+        there_(row.row < a.rows),
+        place_(NormPlace::of(a, there_ ? row.row : 0)),
+        tile_(a, there_, row.number),
         scale_(scale) {}
 
-  FALCHION_DEVICE void run(float2 (*slots)[kNormWarps]) {
+  FALCHION_DEVICE void run(NormSlots& slots) {
     if constexpr (kKept) fetch();
-    const Moments m = moments(slots);
+    const Statistics m = statistics(slots);
     if constexpr (!kScaled) {
-      if (const float scale = norm_scale(m.mean, m.variance, a_.eps); scale != 1)
+      if (const float scale = there_ ? norm_scale(m.mean, m.variance, a_.eps) : 1; scale != 1)
         return run_scaled<Element, kWhole>(a_, scale, slots);
     }
     const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
     const float factor = 1.f / sqrtf(m.variance + of.eps);
-    if (there_ && thread_.number == 0) {
-      if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place_.in(a_.mean)] = (m.mean + m.rest) * of.mean;
-      if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place_.in(a_.rstd)] = factor * of.rstd;
+    if (there_ && here_.number == 0) {
+      if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[begin_of(a_.mean)] = (m.mean + m.rest) * of.mean;
+      if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[begin_of(a_.rstd)] = factor * of.rstd;
     }
     each_tile([&] { store_tile(m, factor); });
   }
@@ -99,20 +112,23 @@ class NormRow {
  private:
   /// The mean of the row is mean + rest, where rest is the rounding error of mean in f32. RMSNorm subtracts no mean, so
   /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_.
-  struct Moments {
+  struct Statistics {
     float mean, rest, variance;
   };
 
   static constexpr bool kMayHaveResidual = !kKept || kChunks == kNormChunksOfTwo;
   FALCHION_DEVICE bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
 
-  static FALCHION_DEVICE bool is_finite(float x) { return x - x == 0; }
+  /// Where the row begins in x. Most often the rows have one axis, and the products of the others are spared.
+  FALCHION_DEVICE std::int64_t begin_of(const View& x) const {
+    return a_.s >= a_.rows ? place_.j * x.stride[1] : place_.in(x);
+  }
   FALCHION_DEVICE float scaled(float v) const { return kScaled ? v * scale_ : v; }
 
   FALCHION_DEVICE void fetch() {
-    if (!has_residual()) return tile_.template set<Element>(a_.x, place_.in(a_.x));
+    if (!has_residual()) return tile_.template set<Element>(a_.x, begin_of(a_.x));
     if constexpr (kMayHaveResidual)
-      tile_.template set_sum<Element>(a_.x, place_.in(a_.x), a_.residual_type, a_.residual, place_.in(a_.residual));
+      tile_.template set_sum<Element>(a_.x, begin_of(a_.x), a_.residual_type, a_.residual, begin_of(a_.residual));
   }
   /// Calls f for each tile of the row.
   template <class F>
@@ -120,83 +136,73 @@ class NormRow {
     if constexpr (kKept) {
       f();
     } else {
-      for (int first = 0; first < thread_.d; first += tile_.size()) {
-        tile_.move_to(first);
+      int moved = 0;
+      for (; moved < tile_.d(); moved += tile_.size()) {
         fetch();
         f();
+        tile_.move_by(tile_.size());
       }
+      tile_.move_by(-moved);
     }
   }
 
-  /// The deviations from the first mean are summed again, which corrects its rounding (Chan, Golub and LeVeque 1983,
-  /// "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few units of
-  /// the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for that, so its
-  /// first number is subtracted from each before the first sum.
-  FALCHION_DEVICE Moments moments(float2 (*slots)[kNormWarps]) {
+  FALCHION_DEVICE Statistics statistics(NormSlots& slots) {
     const float d = static_cast<float>(a_.d);
-    float2 sum{};
+    const NormTeam<kScaled> team(here_, slots);
     if (!a_.layer) {
-      each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(scaled(v), scaled(v), sum.x); }); });
-      const int own = kScaled ? 1 : 0;  // another warp may still read the first sums
-      return {0, 0, sum_of_row<kScaled>(sum, thread_, slots[own]).x / d};
+      float sum = 0;
+      each_tile([&] { tile_.each([&](float v) { sum = fmaf(scaled(v), scaled(v), sum); }); });
+      return {0, 0, quotient(team.sum(sum), d)};
     }
-    const float start = kKept ? 0 : scaled(first_number());
-    each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? scaled(v) - start : 0; }); });
-    const float mean = start + sum_of_row<kScaled>(sum, thread_, slots[0]).x / d;
-    sum = {};
+    Moments part;
     each_tile([&] {
-      tile_.each([&](float v, bool there) {
-        const float by = there ? scaled(v) - mean : 0;
-        sum.x += by;
-        sum.y = fmaf(by, by, sum.y);
-      });
+      const Moments of_tile = tile_.moments([&](float v) { return scaled(v); });
+      part = part.count == 0 ? of_tile : both(part, of_tile);
     });
-    sum = sum_of_row<kScaled>(sum, thread_, slots[1]);
-    const float rest = is_finite(mean) ? sum.x / d : 0;
-    const float variance = fmaf(-rest, rest, sum.y / d);  // with both beyond f32, their difference would be NaN
-    return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
+    const Moments x = team.all(part);
+    const float mean = x.mean + x.rest, variance = quotient(x.squares, d);
+    return {mean, (x.mean - mean) + x.rest, variance < 0 ? 0 : variance};  // NaN stays
   }
 
-  FALCHION_DEVICE float first_number() const {
-    if (thread_.d == 0) return 0;
-    float x = static_cast<float>(static_cast<const Element*>(a_.x.data)[place_.in(a_.x)]);
-    if (has_residual()) {
-      with_type(a_.residual_type, [&](auto of) {
-        x += static_cast<float>(static_cast<const decltype(of)*>(a_.residual.data)[place_.in(a_.residual)]);
-      });
+  FALCHION_DEVICE void store_tile(const Statistics& m, float factor) {
+    if (a_.residual_out.data != nullptr) tile_.store(a_.residual_type, a_.residual_out, begin_of(a_.residual_out));
+    const float shift = -m.rest * factor;
+    tile_.each([&](float& v) { v = fmaf(scaled(v) - m.mean, factor, shift); });
+    weigh();
+    tile_.store(a_.y_type, a_.y, begin_of(a_.y));
+  }
+
+  FALCHION_DEVICE void weigh() {
+    const bool weight = a_.weight.data != nullptr, bias = a_.bias.data != nullptr;
+    if constexpr (sizeof(Element) == 2) {
+      constexpr Number kType = std::is_same_v<Element, bf16> ? Number::bf16 : Number::f16;
+      if (weight && bias && !a_.zero_centered && a_.weight_type == kType && a_.bias_type == kType)
+        return tile_.template multiply_add<Element>(a_.weight, begin_of(a_.weight), a_.bias, begin_of(a_.bias));
     }
-    return is_finite(x) ? x : 0;
-  }
-
-  FALCHION_DEVICE void store_tile(const Moments& m, float factor) {
-    if (a_.residual_out.data != nullptr) tile_.store(a_.residual_type, a_.residual_out, place_.in(a_.residual_out));
-    tile_.each([&](float& v, bool) { v = (scaled(v) - m.mean - m.rest) * factor; });
-    if (a_.weight.data != nullptr) {
+    if (weight) {
       const float more = a_.zero_centered ? 1 : 0;
-      tile_.combine(a_.weight_type, a_.weight, place_.in(a_.weight), [=](float v, float w) { return v * (more + w); });
+      tile_.combine(a_.weight_type, a_.weight, begin_of(a_.weight), [=](float v, float w) { return v * (more + w); });
     }
-    if (a_.bias.data != nullptr)
-      tile_.combine(a_.bias_type, a_.bias, place_.in(a_.bias), [](float v, float b) { return v + b; });
-    tile_.store(a_.y_type, a_.y, place_.in(a_.y));
+    if (bias) tile_.combine(a_.bias_type, a_.bias, begin_of(a_.bias), [](float v, float b) { return v + b; });
   }
 
   const NormArgs& a_;
+  const RowHere here_;
   const bool there_;
-  const NormThread thread_;
   const NormPlace place_;
   NormTile<kChunks, kWhole> tile_;
   const float scale_;  // 1 where not kScaled
 };
 
 template <class Element, bool kWhole>
-__device__ void run_scaled(const NormArgs& a, float scale, float2 (*slots)[kNormWarps]) {
+__device__ void run_scaled(const NormArgs& a, float scale, NormSlots& slots) {
   NormRow<Element, 1, kWhole, false, true>(a, RowHere::of(a), scale).run(slots);
 }
 
 template <class Element, int kChunks, bool kWhole, bool kKept>
 __global__ void __launch_bounds__(kKept&& kChunks == kNormChunksOfTwo ? kNormMostThreadsOfTwo : kNormMostThreads,
                                   kKept&& kChunks == kNormChunks ? 2 : 1) norm(const __grid_constant__ NormArgs a) {
-  __shared__ float2 slots[2][kNormWarps];
+  __shared__ NormSlots slots;
   let_next_kernel_start();
   wait_for_earlier_kernels();
   NormRow<Element, kChunks, kWhole, kKept, false>(a, RowHere::of(a), 1).run(slots);

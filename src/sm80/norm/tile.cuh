@@ -6,6 +6,7 @@
 
 #include "args/gpu_norm_args.hpp"
 #include "base/host_device.hpp"
+#include "gpu/blocks/moments.cuh"
 #include "gpu/blocks/numbers.cuh"
 #include "tiles/norm/sm80.hpp"
 
@@ -15,22 +16,20 @@ using namespace gpu;
 
 static_assert(kNormChunk == kNumbers);
 
-/// The place of a thread in its row.
-struct NormThread {
-  int number, of;  // this thread, and how many the row has
-  int d;           // numbers of the row; 0: there is no row here
-};
-
 /// kWhole: each chunk is contiguous in memory, and 16 bytes are loaded at a time; else neighbouring threads have
 /// neighbouring numbers.
 template <int kChunks, bool kWhole>
 class NormTile {
  public:
-  FALCHION_DEVICE explicit NormTile(const NormThread& thread) : thread_(thread) {}
+  /// number: of the thread in its row.
+  FALCHION_DEVICE NormTile(const NormArgs& a, bool there, int number) : a_(a) {
+    begin_ = there ? number * (kWhole ? kNormChunk : 1) : d();
+  }
 
   /// Numbers of a row that the tiles of all its threads hold together.
-  FALCHION_DEVICE int size() const { return kChunks * kNormChunk * thread_.of; }
-  FALCHION_DEVICE void move_to(int first) { first_ = first; }
+  FALCHION_DEVICE int size() const { return kChunks * kNormChunk * a_.cut.threads; }
+  FALCHION_DEVICE int d() const { return static_cast<int>(a_.d); }
+  FALCHION_DEVICE void move_by(int numbers) { begin_ += numbers; }
 
   /// v = x, for the row that begins at `row`.
   template <class T>
@@ -51,26 +50,43 @@ class NormTile {
       });
     });
   }
+  /// The moments of what f makes of the numbers.
+  template <class F>
+  FALCHION_DEVICE Moments moments(F f) const {
+    return moments_of<kChunks, kNormChunk, kWhole>([&](int c, int e) { return f(v_[c][e]); },
+                                                   [&](int c, int e) { return is_there(c, e); });
+  }
   /// v = f(v, x), chunk by chunk: weight and bias are in caches, and loading all of them at once would take too many
   /// registers.
   template <class F>
   FALCHION_DEVICE void combine(Number type, const View& x, std::int64_t row, F f) {
     with_type(type, [&](auto of_x) {
       using T = decltype(of_x);
-      std::int64_t begin = row;
-      asm volatile("" : "+l"(begin));  // else the addresses for all types are kept at once
+      const T* from = first<T>(x, row);
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        const NumberWords words = load<T>(x, begin, c);
+        const NumberWords words = load<T>(x, from, c);
 #pragma unroll
         for (int e = 0; e < kNormChunk; ++e) v_[c][e] = f(v_[c][e], number<T>(words, e));
       }
     });
   }
-  /// Calls f(v, whether it is a number of the row) for each.
+  /// v = v x + y, chunk by chunk, where both are of the type T.
+  template <class T>
+  FALCHION_DEVICE void multiply_add(const View& x, std::int64_t row, const View& y, std::int64_t row_of_y) {
+    const T* from = first<T>(x, row);
+    const T* from_y = first<T>(y, row_of_y);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const NumberWords words = load<T>(x, from, c), words_of_y = load<T>(y, from_y, c);
+#pragma unroll
+      for (int e = 0; e < kNormChunk; ++e) v_[c][e] = fmaf(v_[c][e], number<T>(words, e), number<T>(words_of_y, e));
+    }
+  }
+  /// Calls f(v) for each; what is past the end of the row is 0.
   template <class F>
   FALCHION_DEVICE void each(F f) {
-    each_place([&](int c, int e) { f(v_[c][e], is_there(c, e)); });
+    each_place([&](int c, int e) { f(v_[c][e]); });
   }
   FALCHION_DEVICE void store(Number type, const View& x, std::int64_t row) const {
     with_type(type, [&](auto to) { store<decltype(to)>(x, row); });
@@ -89,44 +105,51 @@ class NormTile {
       for (int e = 0; e < kNormChunk; ++e) f(c, e);
     }
   }
+  /// How far number e of chunk c is from the tile's first number of this thread.
   FALCHION_DEVICE int at(int c, int e) const {
-    return kWhole ? first_ + (c * thread_.of + thread_.number) * kNormChunk + e
-                  : first_ + (c * kNormChunk + e) * thread_.of + thread_.number;
+    return kWhole ? c * kNormChunk * a_.cut.threads + e : (c * kNormChunk + e) * a_.cut.threads;
   }
   /// With whole chunks d is a multiple of a chunk, so all numbers of a chunk are there or none.
-  FALCHION_DEVICE bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
+  FALCHION_DEVICE bool is_there(int c, int e) const { return begin_ < d() - at(c, kWhole ? 0 : e); }
 
   /// Numbers past the end of the row become 0.
-  FALCHION_DEVICE NumberWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
-    const int size = wide ? 4 : 2;
-    const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;
-    return is_there(c, 0) ? load_words(from, wide) : NumberWords{};
+  FALCHION_DEVICE NumberWords load_whole(const char* row, int c, bool wide) const {
+    return is_there(c, 0) ? load_words(row + at(c, 0) * (wide ? 4 : 2), wide) : NumberWords{};
+  }
+  /// The thread's first number in the tile, in the row that begins at `row`.
+  template <class T>
+  FALCHION_DEVICE T* first(const View& x, std::int64_t row) const {
+    std::int64_t place = row + begin_ * (kWhole ? 1 : x.stride[3]);
+    asm volatile("" : "+l"(place));  // else the addresses for all types and operands are kept at once
+    return static_cast<T*>(x.data) + place;
   }
   template <class T>
-  FALCHION_DEVICE NumberWords load(const View& x, std::int64_t row, int c) const {
+  FALCHION_DEVICE NumberWords load(const View& x, const T* row, int c) const {
     if constexpr (kWhole) {
-      return load_whole(x, row, c, sizeof(T) == 4);
+      return load_whole(reinterpret_cast<const char*>(row), c, sizeof(T) == 4);
     } else {
-      const T* from = static_cast<const T*>(x.data) + row;
       float some[kNormChunk];
 #pragma unroll
       for (int e = 0; e < kNormChunk; ++e)
-        some[e] = is_there(c, e) ? static_cast<float>(from[at(c, e) * x.stride[3]]) : 0;
+        some[e] = is_there(c, e) ? static_cast<float>(row[at(c, e) * x.stride[3]]) : 0;
       return words_of<T>(some);
     }
   }
   template <class T>
   FALCHION_DEVICE Words load(const View& x, std::int64_t row) const {
+    const T* from = first<T>(x, row);
     Words out;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, row, c);
+    for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, from, c);
     return out;
   }
   FALCHION_DEVICE Words load_as(Number type, const View& x, std::int64_t row) const {
     Words out;
     if constexpr (kWhole) {
+      const bool wide = type == Number::f32;
+      const char* from = static_cast<const char*>(x.data) + (row + begin_) * (wide ? 4 : 2);
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) out.chunk[c] = load_whole(x, row, c, type == Number::f32);
+      for (int c = 0; c < kChunks; ++c) out.chunk[c] = load_whole(from, c, wide);
     } else {
       with_type(type, [&](auto of_x) { out = load<decltype(of_x)>(x, row); });
     }
@@ -134,7 +157,7 @@ class NormTile {
   }
   template <class T>
   FALCHION_DEVICE void store(const View& x, std::int64_t row) const {
-    T* to = static_cast<T*>(x.data) + row;
+    T* to = first<T>(x, row);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       if constexpr (kWhole) {
@@ -148,8 +171,8 @@ class NormTile {
     }
   }
 
-  const NormThread thread_;
-  int first_ = 0;
+  const NormArgs& a_;
+  int begin_;  // the thread's first number in the tile, from the first of the row on; d where it has no row
   float v_[kChunks][kNormChunk];
 };
 

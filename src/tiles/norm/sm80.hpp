@@ -20,7 +20,7 @@ inline constexpr int kNormMostThreadsOfTwo = kNormKept / kNormChunk / kNormChunk
 inline constexpr int kNormSegment =
     64;  // bytes of 16-bit numbers that the threads of a row move side by side, at least
 inline constexpr int kNormWarps = kNormMostThreadsOfTwo / 32;
-inline constexpr int kNormSharedBytes = 2 * kNormWarps * 8;  // two sums of each warp, for two reductions
+inline constexpr int kNormSharedBytes = 2 * kNormWarps * 16;  // four sums of each warp, for two reductions
 
 constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreadsOfTwo, kNormChunks, kNormSharedBytes}; }
 
