@@ -19,6 +19,7 @@ struct NormCut {
 struct NormArgs : NormCall {
   // Decided by the plan; all pointers are device addresses:
   NormCut cut;
+  int sms = 0;         // that it may use
   bool early = false;  // programmatic dependent launch
 };
 

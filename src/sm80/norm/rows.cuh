@@ -1,12 +1,16 @@
 // src/sm80/norm/rows.cuh: layer norm and RMSNorm on a GPU: the variants of kind `rows`. A power of two of threads share
-// a row, hold it in registers as f32 and add up their sums: one read of memory and one write. Rows of more than 16384
-// numbers, and those that cannot be loaded 16 bytes at a time, are read once for each pass. So are rows whose squares
-// lie outside the range of f32 (policy/norm_range.hpp), after their first sums. This file gives the order of the steps;
+// a row, hold it in registers as f32 and add up their sums: one read of memory and one write. A CTA goes through many
+// rows, and the next one is on its way while one is summed. Rows of more than 16384 numbers, and those that cannot be
+// loaded 16 bytes at a time, are read once for the sums and once more for y. So are rows whose squares lie outside the
+// range of f32 (policy/norm_range.hpp), after their first sums. This file gives the order of the steps;
 // docs/design/norm.md has the measurements.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
+#include "base/divide.hpp"
 #include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "policy/norm_range.hpp"
@@ -16,169 +20,262 @@ namespace falchion::sm80 {
 
 using gpu::NormArgs;
 
-/// What the warps of a CTA exchange: a row's sums, and those of a row that is summed once more, since another warp may
-/// still read the first.
-using NormSlots = float4[2][kNormWarps];
-
-/// A row of this thread, and the thread's place in it. The last CTA may have threads without a row.
-struct RowHere {
-  std::int64_t row;
-  int number, threads;  // this thread, and how many the row has
-
-  static FALCHION_DEVICE RowHere of(const NormArgs& a) {
-    const int threads = a.cut.threads, log = 31 - __clz(threads);  // a power of two
-    const std::int64_t thread = std::int64_t{blockIdx.x} * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-    return {thread >> log, static_cast<int>(threadIdx.x) & (threads - 1), threads};
-  }
-};
+/// What the warps of a CTA exchange: the sums of rows in turn, since another warp may still read those of the row
+/// before, and two sums of a row that is summed once more.
+using NormSlots = float4[4][kNormWarps];
 
 /// The threads of a row, as they put together its sums; each of them gets the same bits. kAlone: other rows of the warp
 /// and of the CTA do not take part.
 template <bool kAlone>
 class NormTeam {
  public:
-  FALCHION_DEVICE NormTeam(const RowHere& here, NormSlots& slots) : threads_(here.threads), slots_(slots[kAlone]) {
-    first_ = static_cast<int>(threadIdx.x) - here.number;
+  /// count: of the numbers of a row that are this thread's.
+  FALCHION_DEVICE NormTeam(const NormArgs& a, int number, int count, NormSlots& slots)
+      : threads_(a.cut.threads), first_(static_cast<int>(threadIdx.x) - number), slots_(slots) {
     lanes_ = {~0u, min(threads_, 32)};
     if (kAlone && threads_ < 32) lanes_.mask = ((1u << threads_) - 1) << first_ % 32;
+    own_ = NumberCount::of(static_cast<float>(max(count, 1)));
+    row_ = NumberCount::of(static_cast<float>(a.d));
+    warp_ = threads_ <= 32 ? row_ : NumberCount::of(lanes_.sum(own_.count));
+    if (count == 0) own_.count = 0;
   }
 
-  FALCHION_DEVICE float sum(float x) const {
+  FALCHION_DEVICE const NumberCount& own() const { return own_; }
+  FALCHION_DEVICE const NumberCount& row() const { return row_; }
+  FALCHION_DEVICE float sum(float x) {
     x = lanes_.sum(x);
     return threads_ <= 32 ? x : warps().sum(exchange({x, 0, 0, 0}).x);
   }
-  FALCHION_DEVICE Moments all(const Moments& part) const {
-    const Moments x = lanes_.all(part);
+  FALCHION_DEVICE Moments all(const Moments& part) {
+    const Moments x = lanes_.all(part, warp_);
     if (threads_ <= 32) return x;
     const float4 of_warp = exchange({x.count, x.mean, x.rest, x.squares});
-    return warps().all({of_warp.x, of_warp.y, of_warp.z, of_warp.w});
+    return warps().all({of_warp.x, of_warp.y, of_warp.z, of_warp.w}, row_);
   }
 
  private:
   /// The warps' parts are put together by as many lanes.
   FALCHION_DEVICE MomentLanes warps() const { return {~0u, threads_ / 32}; }
-  FALCHION_DEVICE float4 exchange(const float4& x) const {
-    if (threadIdx.x % 32 == 0) slots_[threadIdx.x / 32] = x;
-    if constexpr (!kAlone)
-      __syncthreads();
-    else if (first_ == 0)  // a row of 64 threads has one half of a CTA
+  FALCHION_DEVICE float4 exchange(const float4& x) {
+    float4* const slots = slots_[kAlone * 2 + turn_];
+    turn_ ^= 1;
+    if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = x;
+    if (first_ == 0)  // a row of 64 threads has one half of a CTA
       __barrier_sync_count(1, threads_);
     else
       __barrier_sync_count(2, threads_);
-    return slots_[first_ / 32 + threadIdx.x % (threads_ / 32)];
+    return slots[first_ / 32 + threadIdx.x % (threads_ / 32)];
   }
 
-  const int threads_;
-  int first_;  // thread of the row
-  float4* const slots_;
+  const int threads_, first_;  // of the row
+  NormSlots& slots_;
+  int turn_ = 0;
   MomentLanes lanes_;
+  NumberCount own_, warp_, row_;
 };
 
 /// A row whose squares lie outside the range of f32. It is a separate function, so that its code does not take
 /// registers from that of other rows.
 template <class Element, bool kWhole>
-__device__ __noinline__ void run_scaled(const NormArgs& a, float scale, NormSlots& slots);
+__device__ __noinline__ void run_scaled(const NormArgs& a, std::int64_t row, float scale, NormSlots& slots);
 
-/// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass only. A
-/// kept tile of kNormChunks chunks has no registers left for a residual. kScaled: the numbers are multiplied by scale,
-/// because their squares lie outside the range of f32; such a row is read again for each pass.
-template <class Element, int kChunks, bool kWhole, bool kKept, bool kScaled>
-class NormRow {
+/// How rows are run. The tile of a kept row holds all of it, so memory is read once. All others are read twice, with a
+/// residual or without.
+enum class NormWay {
+  singles,             // numbers are loaded one by one
+  twice,               // 16 bytes at a time, as in all that follow
+  kept,                // without a residual
+  kept_with_residual,
+  kept_with_weights,   // a weight, and perhaps a bias, that all rows share and that stay in registers
+};
+
+/// The rows of a thread, one after the other. kScaled: the numbers are multiplied by a scale, because their squares lie
+/// outside the range of f32; such a row is not kept.
+template <class Element, NormWay kWay, bool kScaled = false>
+class NormRows {
  public:
-  FALCHION_DEVICE NormRow(const NormArgs& a, const RowHere& row, float scale)
+  FALCHION_DEVICE NormRows(const NormArgs& a, NormSlots& slots)
       : a_(a),
-        here_(row),
-        there_(row.row < a.rows),
-        place_(NormPlace::of(a, there_ ? row.row : 0)),
-        tile_(a, there_, row.number),
-        scale_(scale) {}
+        number_(static_cast<int>(threadIdx.x) & (a.cut.threads - 1)),
+        tile_(a, number_),
+        team_(a, number_, tile_.count(), slots),
+        slots_(slots) {}
 
-  FALCHION_DEVICE void run(NormSlots& slots) {
-    if constexpr (kKept) fetch();
-    const Statistics m = statistics(slots);
-    if constexpr (!kScaled) {
-      if (const float scale = there_ ? norm_scale(m.mean, m.variance, a_.eps) : 1; scale != 1)
-        return run_scaled<Element, kWhole>(a_, scale, slots);
+  /// Those of the CTA's rows from `first` on, up to one whose squares lie outside the range of f32. Returns where to go
+  /// on: during a call of run_scaled nothing is kept in registers that would have to be saved.
+  FALCHION_DEVICE std::int64_t run(std::int64_t first) {
+    const int log = 31 - __clz(a_.cut.threads);
+    const int own = static_cast<int>(threadIdx.x) >> log, step = (static_cast<int>(blockDim.x) >> log) * gridDim.x;
+    if constexpr (kWeights) load_weights();
+    float scale = 1;
+    if constexpr (kKept) load(first + own);
+    for (; first < a_.rows && scale == 1; first += step) {  // all threads of a CTA, those without a row too
+      row_ = first + own;
+      if constexpr (kKept) {
+        place_ = next_place_;
+        set();
+        load(row_ + step);
+      } else {
+        place_ = place_of(row_);
+      }
+      scale = run_row();
     }
-    const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
-    const float factor = 1.f / sqrtf(m.variance + of.eps);
-    if (there_ && here_.number == 0) {
-      if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[begin_of(a_.mean)] = (m.mean + m.rest) * of.mean;
-      if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[begin_of(a_.rstd)] = factor * of.rstd;
-    }
-    each_tile([&] { store_tile(m, factor); });
+    if (scale != 1) run_scaled<Element, kWhole>(a_, row_, scale, slots_);
+    return first;
+  }
+  FALCHION_DEVICE void run_one(std::int64_t row, float scale) {
+    row_ = row;
+    place_ = place_of(row);
+    scale_ = scale;
+    run_row();
   }
 
  private:
+  static constexpr bool kWhole = kWay != NormWay::singles, kKept = kWhole && kWay != NormWay::twice;
+  static constexpr bool kResidual = kWay == NormWay::kept_with_residual, kMayHaveResidual = !kKept || kResidual;
+  static constexpr bool kWeights = kWay == NormWay::kept_with_weights;
+  static constexpr bool kInPlace = kKept && !kResidual;  // a residual's sum is stored after the moments
+  static constexpr bool kWide = sizeof(Element) == 4;
+  static constexpr int kXUnits = kNormChunks * (kWide ? 2 : 1);
+  static constexpr int kChunks = kWhole ? kNormChunks : 1;
+  using Tile = NormTile<kChunks, kWhole>;
+  using Words = typename Tile::Words;
+  struct Nothing {};
+
   /// The mean of the row is mean + rest, where rest is the rounding error of mean in f32. RMSNorm subtracts no mean, so
-  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_.
+  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_. What the tile
+  /// holds is less by `taken`.
   struct Statistics {
-    float mean, rest, variance;
+    float mean, rest, variance, taken;
   };
 
-  static constexpr bool kMayHaveResidual = !kKept || kChunks == kNormChunksOfTwo;
   FALCHION_DEVICE bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
-
-  /// Where the row begins in x. Most often the rows have one axis, and the products of the others are spared.
-  FALCHION_DEVICE std::int64_t begin_of(const View& x) const {
-    return a_.s >= a_.rows ? place_.j * x.stride[1] : place_.in(x);
-  }
+  FALCHION_DEVICE bool is_there() const { return row_ < a_.rows; }
   FALCHION_DEVICE float scaled(float v) const { return kScaled ? v * scale_ : v; }
 
-  FALCHION_DEVICE void fetch() {
-    if (!has_residual()) return tile_.template set<Element>(a_.x, begin_of(a_.x));
-    if constexpr (kMayHaveResidual)
-      tile_.template set_sum<Element>(a_.x, begin_of(a_.x), a_.residual_type, a_.residual, begin_of(a_.residual));
+  /// Where a row begins in an operand. Rows with weights have one axis, which spares the division by the others.
+  FALCHION_DEVICE NormPlace place_of(std::int64_t row) const {
+    if constexpr (kWeights) return {0, static_cast<std::uint32_t>(row), 0};
+    return NormPlace::of(a_, row < a_.rows ? row : 0);
   }
-  /// Calls f for each tile of the row.
+  FALCHION_DEVICE std::int64_t begin_of(const View& x, const NormPlace& place) const {
+    return kWeights || a_.s >= a_.rows ? place.j * x.stride[1] : place.in(x);
+  }
+  FALCHION_DEVICE std::int64_t begin_of(const View& x) const { return begin_of(x, place_); }
+
+  /// The numbers of a row are asked for.
+  FALCHION_DEVICE void load(std::int64_t row) {
+    next_place_ = place_of(row);
+    tile_.move_to(0, row < a_.rows);
+    extern __shared__ uint4 stage[];
+    tile_.ask(kWide, a_.x, begin_of(a_.x, next_place_), stage + threadIdx.x);
+    if constexpr (kResidual)
+      tile_.ask(a_.residual_type == Number::f32, a_.residual, begin_of(a_.residual, next_place_), stage + kXUnits * blockDim.x + threadIdx.x);
+  }
+  FALCHION_DEVICE void set() {
+    extern __shared__ uint4 stage[];
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    tile_.template set<Element>(tile_.take(kWide, stage + threadIdx.x));
+    if constexpr (kResidual) tile_.add(a_.residual_type, tile_.take(a_.residual_type == Number::f32, stage + kXUnits * blockDim.x + threadIdx.x));
+  }
+  /// Calls f for each tile of the row, and for its first number.
   template <class F>
   FALCHION_DEVICE void each_tile(F f) {
     if constexpr (kKept) {
-      f();
+      tile_.move_to(0, is_there());
+      f(0);
     } else {
-      int moved = 0;
-      for (; moved < tile_.d(); moved += tile_.size()) {
-        fetch();
-        f();
-        tile_.move_by(tile_.size());
+      for (int first = 0; first < tile_.d(); first += tile_.size()) {
+        tile_.move_to(first, is_there());
+        const Words x = tile_.template load<Element>(a_.x, begin_of(a_.x));
+        if (!has_residual()) {
+          tile_.template set<Element>(x);
+        } else {
+          const Words y = tile_.load_as(a_.residual_type, a_.residual, begin_of(a_.residual));
+          tile_.template set<Element>(x);
+          tile_.add(a_.residual_type, y);
+        }
+        f(first);
       }
-      tile_.move_by(-moved);
     }
   }
 
-  FALCHION_DEVICE Statistics statistics(NormSlots& slots) {
-    const float d = static_cast<float>(a_.d);
-    const NormTeam<kScaled> team(here_, slots);
+  /// Returns 1, or by what the row's numbers have to be multiplied first.
+  FALCHION_DEVICE float run_row() {
+    const Statistics m = statistics();
+    if constexpr (!kScaled) {
+      if (const float scale = is_there() ? norm_scale(m.mean, m.variance, a_.eps) : 1; scale != 1) return scale;
+    }
+    const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
+    const float factor = inverse_root(m.variance + of.eps);
+    if (is_there() && number_ == 0) {
+      if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[begin_of(a_.mean)] = (m.mean + m.rest) * of.mean;
+      if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[begin_of(a_.rstd)] = factor * of.rstd;
+    }
+    each_tile([&](int) { store_tile(m, factor); });
+    return 1;
+  }
+
+  FALCHION_DEVICE Statistics statistics() {
     if (!a_.layer) {
       float sum = 0;
-      each_tile([&] { tile_.each([&](float v) { sum = fmaf(scaled(v), scaled(v), sum); }); });
-      return {0, 0, quotient(team.sum(sum), d)};
+      each_tile([&](int) { tile_.each([&](float v) { sum = fmaf(scaled(v), scaled(v), sum); }); });
+      return {0, 0, team_.sum(sum) * team_.row().share, 0};
     }
-    Moments part;
-    each_tile([&] {
-      const Moments of_tile = tile_.moments([&](float v) { return scaled(v); });
-      part = part.count == 0 ? of_tile : both(part, of_tile);
-    });
-    const Moments x = team.all(part);
-    const float mean = x.mean + x.rest, variance = quotient(x.squares, d);
-    return {mean, (x.mean - mean) + x.rest, variance < 0 ? 0 : variance};  // NaN stays
+    Moments part = moments();
+    const float taken = part.mean;
+    part = team_.all(part);
+    const float mean = part.mean + part.rest, variance = part.squares * team_.row().share;
+    if constexpr (kScaled) {
+      if (!is_finite(variance)) return {mean_of_inf(), 0, variance, 0};
+    }
+    return {mean, (part.mean - mean) + part.rest, variance < 0 ? 0 : variance, kInPlace ? taken : 0};  // NaN stays
+  }
+  FALCHION_DEVICE Moments moments() {
+    if constexpr (kKept) {
+      tile_.move_to(0, is_there());
+      return tile_.template moments<kInPlace>(team_.own());
+    } else {
+      Moments part;
+      each_tile([&](int first) {
+        if constexpr (kScaled) tile_.each([&](float& v) { v = scaled(v); });
+        const float n = tile_.count(first);
+        if (n == 0) return;
+        const Moments of_tile = tile_.template moments<false>(NumberCount::of(n));
+        part = part.count == 0 ? of_tile : both(part, of_tile);
+      });
+      return part;
+    }
+  }
+  /// Of a row with an Inf or a NaN, whose deviations are NaN.
+  FALCHION_DEVICE float mean_of_inf() {
+    float sum = 0;
+    each_tile([&](int) { tile_.each([&](float v) { sum += scaled(v); }); });
+    return team_.sum(sum) * team_.row().share;
   }
 
   FALCHION_DEVICE void store_tile(const Statistics& m, float factor) {
     if (a_.residual_out.data != nullptr) tile_.store(a_.residual_type, a_.residual_out, begin_of(a_.residual_out));
-    const float shift = -m.rest * factor;
-    tile_.each([&](float& v) { v = fmaf(scaled(v) - m.mean, factor, shift); });
+    if constexpr (kInPlace) {
+      const float shift = ((m.taken - m.mean) - m.rest) * factor;
+      tile_.each([&](float& v) { v = fmaf(v, factor, shift); });
+    } else {
+      const float shift = -m.rest * factor;
+      tile_.each([&](float& v) { v = fmaf(scaled(v) - m.mean, factor, shift); });
+    }
     weigh();
     tile_.store(a_.y_type, a_.y, begin_of(a_.y));
   }
 
+  FALCHION_DEVICE void load_weights() {
+    tile_.move_to(0, true);
+    weight_ = tile_.template load<Element>(a_.weight, 0);
+    if (a_.bias.data != nullptr) bias_ = tile_.template load<Element>(a_.bias, 0);
+  }
   FALCHION_DEVICE void weigh() {
     const bool weight = a_.weight.data != nullptr, bias = a_.bias.data != nullptr;
-    if constexpr (sizeof(Element) == 2) {
-      constexpr Number kType = std::is_same_v<Element, bf16> ? Number::bf16 : Number::f16;
-      if (weight && bias && !a_.zero_centered && a_.weight_type == kType && a_.bias_type == kType)
-        return tile_.template multiply_add<Element>(a_.weight, begin_of(a_.weight), a_.bias, begin_of(a_.bias));
-    }
+    if constexpr (kWeights)
+      return bias ? tile_.template multiply_add<Element>(weight_, bias_) : tile_.template multiply<Element>(weight_);
     if (weight) {
       const float more = a_.zero_centered ? 1 : 0;
       tile_.combine(a_.weight_type, a_.weight, begin_of(a_.weight), [=](float v, float w) { return v * (more + w); });
@@ -187,42 +284,60 @@ class NormRow {
   }
 
   const NormArgs& a_;
-  const RowHere here_;
-  const bool there_;
-  const NormPlace place_;
-  NormTile<kChunks, kWhole> tile_;
-  const float scale_;  // 1 where not kScaled
+  const int number_;  // of the thread in its row
+  Tile tile_;
+  NormTeam<kScaled> team_;
+  NormSlots& slots_;
+  std::int64_t row_ = 0;
+  NormPlace place_{}, next_place_{};
+  float scale_ = 1;  // 1 where not kScaled
+  std::conditional_t<kWeights, Words, Nothing> weight_, bias_;
 };
 
 template <class Element, bool kWhole>
-__device__ void run_scaled(const NormArgs& a, float scale, NormSlots& slots) {
-  NormRow<Element, 1, kWhole, false, true>(a, RowHere::of(a), scale).run(slots);
+__device__ void run_scaled(const NormArgs& a, std::int64_t row, float scale, NormSlots& slots) {
+  NormRows<Element, kWhole ? NormWay::twice : NormWay::singles, true>(a, slots).run_one(row, scale);
 }
 
-template <class Element, int kChunks, bool kWhole, bool kKept>
-__global__ void __launch_bounds__(kKept&& kChunks == kNormChunksOfTwo ? kNormMostThreadsOfTwo : kNormMostThreads,
-                                  kKept&& kChunks == kNormChunks ? 2 : 1) norm(const __grid_constant__ NormArgs a) {
+template <class Element, NormWay kWay>
+__global__ void __launch_bounds__(kNormMostThreads, 1) norm(const __grid_constant__ NormArgs a) {
   __shared__ NormSlots slots;
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  NormRow<Element, kChunks, kWhole, kKept, false>(a, RowHere::of(a), 1).run(slots);
+  std::int64_t first = std::int64_t{blockIdx.x} * (static_cast<int>(blockDim.x) / a.cut.threads);
+  while (first < a.rows) first = NormRows<Element, kWay>(a, slots).run(first);
 }
 
+/// Whether the rows have one axis and the same weight and bias, of x's 16-bit type.
+template <class Element>
+bool weights_stay(const NormArgs& a) {
+  constexpr Number kType = std::is_same_v<Element, bf16> ? Number::bf16 : Number::f16;
+  const auto stays = [&](const View& x, Number type) {
+    return x.data == nullptr || (type == kType && x.stride[1] == 0);
+  };
+  return a.s >= a.rows && a.weight.data != nullptr && !a.zero_centered && stays(a.weight, a.weight_type) &&
+         stays(a.bias, a.bias_type);
+}
+
+template <class Element, NormWay kWay>
+int launch_norm_of(const NormArgs& a, void* stream) {
+  const int threads = std::max(a.cut.threads, kNormThreads), rows = threads / a.cut.threads;
+  // As many CTAs as the SMs hold at once, or fewer, so that each has as many rows as the others.
+  const std::int64_t shares = ceil_div(a.rows, rows), at_once = std::int64_t{a.sms} * (kNormMostThreads / threads);
+  const auto blocks = static_cast<unsigned>(ceil_div(shares, ceil_div(shares, std::max<std::int64_t>(at_once, 1))));
+  const bool kept = kWay != NormWay::singles && kWay != NormWay::twice, residual = kWay == NormWay::kept_with_residual;
+  const int shared = kept ? threads * 16 * kNormChunks * (int(sizeof(Element) / 2) + (residual ? (a.residual_type == Number::f32 ? 2 : 1) : 0)) : 0;
+  return launch_kernel<norm<Element, kWay>>(blocks, threads, shared, stream, a.early, a);
+}
 template <class Element>
 int launch_norm(const NormArgs& a, void* stream) {
-  const int threads = a.cut.threads > kNormThreads ? a.cut.threads : kNormThreads, rows = threads / a.cut.threads;
-  const auto blocks = static_cast<unsigned>((a.rows + rows - 1) / rows);
-  const auto launch = [&](auto chunks, auto whole, auto kept) -> int {
-    return launch_kernel<norm<Element, chunks(), whole(), kept()>>(blocks, threads, 0, stream, a.early, a);
-  };
-  constexpr std::integral_constant<int, 1> kOne;
-  constexpr std::integral_constant<int, kNormChunks> kMany;
-  constexpr std::integral_constant<int, kNormChunksOfTwo> kManyOfTwo;
-  constexpr std::true_type kYes;
-  constexpr std::false_type kNo;
-  if (!a.cut.whole) return launch(kOne, kNo, kNo);
-  if (!a.cut.kept) return launch(kOne, kYes, kNo);
-  return a.cut.chunks == kNormChunks ? launch(kMany, kYes, kYes) : launch(kManyOfTwo, kYes, kYes);
+  if (!a.cut.whole) return launch_norm_of<Element, NormWay::singles>(a, stream);
+  if (!a.cut.kept) return launch_norm_of<Element, NormWay::twice>(a, stream);
+  if (a.residual.data != nullptr) return launch_norm_of<Element, NormWay::kept_with_residual>(a, stream);
+  if constexpr (sizeof(Element) == 2) {
+    if (weights_stay<Element>(a)) return launch_norm_of<Element, NormWay::kept_with_weights>(a, stream);
+  }
+  return launch_norm_of<Element, NormWay::kept>(a, stream);
 }
 
 template <class Element, int>

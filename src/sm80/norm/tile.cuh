@@ -21,40 +21,94 @@ static_assert(kNormChunk == kNumbers);
 template <int kChunks, bool kWhole>
 class NormTile {
  public:
+  /// Numbers as they are in memory.
+  struct Words {
+    NumberWords chunk[kChunks];
+  };
+
   /// number: of the thread in its row.
-  FALCHION_DEVICE NormTile(const NormArgs& a, bool there, int number) : a_(a) {
-    begin_ = there ? number * (kWhole ? kNormChunk : 1) : d();
-  }
+  FALCHION_DEVICE NormTile(const NormArgs& a, int number) : a_(a), number_(number) {}
 
   /// Numbers of a row that the tiles of all its threads hold together.
   FALCHION_DEVICE int size() const { return kChunks * kNormChunk * a_.cut.threads; }
   FALCHION_DEVICE int d() const { return static_cast<int>(a_.d); }
-  FALCHION_DEVICE void move_by(int numbers) { begin_ += numbers; }
+  /// The tile's numbers are those from `first` on. A thread without a row has none.
+  FALCHION_DEVICE void move_to(int first, bool there) {
+    begin_ = there ? first + number_ * (kWhole ? kNormChunk : 1) : d();
+  }
+  /// How many numbers of a row are this thread's, and how many of the tile that begins at `first`.
+  FALCHION_DEVICE int count() const {
+    constexpr int kStep = kWhole ? kNormChunk : 1;
+    const int log = 31 - __clz(a_.cut.threads);  // a power of two
+    return ((d() / kStep - number_ + a_.cut.threads - 1) >> log) * kStep;
+  }
+  FALCHION_DEVICE float count(int first) const {
+    const int before = first / size() * kChunks * kNormChunk;
+    return static_cast<float>(min(count() - before, kChunks * kNormChunk));
+  }
 
-  /// v = x, for the row that begins at `row`.
+  /// x, of the row that begins at `row`.
   template <class T>
-  FALCHION_DEVICE void set(const View& x, std::int64_t row) {
-    const Words words = load<T>(x, row);
+  FALCHION_DEVICE Words load(const View& x, std::int64_t row) const {
+    const T* from = first<T>(x, row);
+    Words out;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, from, c);
+    return out;
+  }
+  FALCHION_DEVICE Words load_as(Number type, const View& x, std::int64_t row) const {
+    Words out;
+    if constexpr (kWhole) {
+      const bool wide = type == Number::f32;
+      const char* from = static_cast<const char*>(x.data) + (row + begin_) * (wide ? 4 : 2);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) out.chunk[c] = load_whole(from, c, wide);
+    } else {
+      with_type(type, [&](auto of_x) { out = load<decltype(of_x)>(x, row); });
+    }
+    return out;
+  }
+  /// The numbers of a row are asked for. They come to this thread's places in `stage`, and from there with take.
+  FALCHION_DEVICE void ask(bool wide, const View& x, std::int64_t row, uint4* stage) const {
+    const char* from = static_cast<const char*>(x.data) + (row + begin_) * (wide ? 4 : 2);
+    asm volatile("" : "+l"(from));
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      copy(from + at(c, 0) * (wide ? 4 : 2), stage + (wide ? 2 * c : c) * blockDim.x, is_there(c, 0));
+      if (wide) copy(from + at(c, 0) * 4 + 16, stage + (2 * c + 1) * blockDim.x, is_there(c, 0));
+    }
+  }
+  FALCHION_DEVICE Words take(bool wide, const uint4* stage) const {
+    Words out;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      *reinterpret_cast<uint4*>(out.chunk[c].word) = stage[(wide ? 2 * c : c) * blockDim.x];
+      *reinterpret_cast<uint4*>(out.chunk[c].word + 4) = wide ? stage[(2 * c + 1) * blockDim.x] : uint4{};
+    }
+    return out;
+  }
+  /// v = x
+  template <class T>
+  FALCHION_DEVICE void set(const Words& x) {
     each_place([&](int c, int e) {
-      v_[c][e] = number<T>(words.chunk[c], e);
+      v_[c][e] = number<T>(x.chunk[c], e);
       asm volatile("" : "+f"(v_[c][e]));  // else the words are kept beside the numbers, which takes too many registers
     });
   }
-  /// v = x + y. All loads of both are issued before the first use.
-  template <class T>
-  FALCHION_DEVICE void set_sum(const View& x, std::int64_t row, Number type, const View& y, std::int64_t row_of_y) {
-    const Words words = load<T>(x, row), words_of_y = load_as(type, y, row_of_y);
-    with_type(type, [&](auto of_y) {
-      each_place([&](int c, int e) {
-        v_[c][e] = number<T>(words.chunk[c], e) + number<decltype(of_y)>(words_of_y.chunk[c], e);
-      });
+  /// v = v + x
+  FALCHION_DEVICE void add(Number type, const Words& x) {
+    with_type(type, [&](auto of_x) {
+      each_place([&](int c, int e) { v_[c][e] += number<decltype(of_x)>(x.chunk[c], e); });
     });
   }
-  /// The moments of what f makes of the numbers.
-  template <class F>
-  FALCHION_DEVICE Moments moments(F f) const {
-    return moments_of<kChunks, kNormChunk, kWhole>([&](int c, int e) { return f(v_[c][e]); },
-                                                   [&](int c, int e) { return is_there(c, e); });
+  /// The moments of the numbers, n of which are in the tile. kInPlace: v becomes the deviations.
+  template <bool kInPlace>
+  FALCHION_DEVICE Moments moments(const NumberCount& n) {
+    return moments_of<kChunks, kNormChunk, kWhole>(
+        n, [&](int c, int e) { return v_[c][e]; }, [&](int c, int e) { return is_there(c, e); },
+        [&](int c, int e, float by) {
+          if constexpr (kInPlace) v_[c][e] = by;
+        });
   }
   /// v = f(v, x), chunk by chunk: weight and bias are in caches, and loading all of them at once would take too many
   /// registers.
@@ -71,17 +125,14 @@ class NormTile {
       }
     });
   }
-  /// v = v x + y, chunk by chunk, where both are of the type T.
+  /// v = v x, and v = v x + y.
   template <class T>
-  FALCHION_DEVICE void multiply_add(const View& x, std::int64_t row, const View& y, std::int64_t row_of_y) {
-    const T* from = first<T>(x, row);
-    const T* from_y = first<T>(y, row_of_y);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const NumberWords words = load<T>(x, from, c), words_of_y = load<T>(y, from_y, c);
-#pragma unroll
-      for (int e = 0; e < kNormChunk; ++e) v_[c][e] = fmaf(v_[c][e], number<T>(words, e), number<T>(words_of_y, e));
-    }
+  FALCHION_DEVICE void multiply(const Words& x) {
+    each_place([&](int c, int e) { v_[c][e] *= number<T>(x.chunk[c], e); });
+  }
+  template <class T>
+  FALCHION_DEVICE void multiply_add(const Words& x, const Words& y) {
+    each_place([&](int c, int e) { v_[c][e] = fmaf(v_[c][e], number<T>(x.chunk[c], e), number<T>(y.chunk[c], e)); });
   }
   /// Calls f(v) for each; what is past the end of the row is 0.
   template <class F>
@@ -93,10 +144,10 @@ class NormTile {
   }
 
  private:
-  struct Words {
-    NumberWords chunk[kChunks];
-  };
-
+  static FALCHION_DEVICE void copy(const char* from, uint4* to, bool there) {
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+  }
   template <class F>
   static FALCHION_DEVICE void each_place(F f) {
 #pragma unroll
@@ -136,26 +187,6 @@ class NormTile {
     }
   }
   template <class T>
-  FALCHION_DEVICE Words load(const View& x, std::int64_t row) const {
-    const T* from = first<T>(x, row);
-    Words out;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, from, c);
-    return out;
-  }
-  FALCHION_DEVICE Words load_as(Number type, const View& x, std::int64_t row) const {
-    Words out;
-    if constexpr (kWhole) {
-      const bool wide = type == Number::f32;
-      const char* from = static_cast<const char*>(x.data) + (row + begin_) * (wide ? 4 : 2);
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) out.chunk[c] = load_whole(from, c, wide);
-    } else {
-      with_type(type, [&](auto of_x) { out = load<decltype(of_x)>(x, row); });
-    }
-    return out;
-  }
-  template <class T>
   FALCHION_DEVICE void store(const View& x, std::int64_t row) const {
     T* to = first<T>(x, row);
 #pragma unroll
@@ -172,7 +203,8 @@ class NormTile {
   }
 
   const NormArgs& a_;
-  int begin_;  // the thread's first number in the tile, from the first of the row on; d where it has no row
+  const int number_;
+  int begin_ = 0;  // the thread's first number in the tile, from the first of the row on
   float v_[kChunks][kNormChunk];
 };
 
