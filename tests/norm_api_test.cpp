@@ -150,13 +150,15 @@ TEST(NormApi, APlanTellsWhatItIs) {
 /// However a row is cut, its threads have all of its chunks, and a row that is kept fits into their registers.
 TEST(NormApi, AGpuCutsARowAmongAPowerOfTwoOfThreads) {
   for (const bool whole : {true, false}) {
-    for (std::int64_t d = 0; d < 40000; d += d < 600 ? 1 : 97) {
-      const gpu::NormCut cut = sm80::norm_cut(d, whole);
-      ASSERT_TRUE(cut.threads >= 1 && (cut.threads & (cut.threads - 1)) == 0) << d;
-      ASSERT_LE(cut.threads, sm80::kNormMostThreads) << d;
-      ASSERT_EQ(cut.whole, whole) << d;
-      ASSERT_EQ(cut.kept, whole && d <= 16384) << d;
-      if (cut.kept) { ASSERT_GE(std::int64_t{cut.threads} * cut.chunks * sm80::kNormChunk, d); }
+    for (const bool residual : {true, false}) {
+      for (std::int64_t d = 0; d < 40000; d += d < 600 ? 1 : 97) {
+        const gpu::NormCut cut = sm80::norm_cut(d, whole, residual);
+        ASSERT_TRUE(cut.threads >= 1 && (cut.threads & (cut.threads - 1)) == 0) << d;
+        ASSERT_LE(cut.threads, cut.kept && residual ? sm80::kNormMostThreadsOfTwo : sm80::kNormMostThreads) << d;
+        ASSERT_EQ(cut.whole, whole) << d;
+        ASSERT_EQ(cut.kept, whole && d <= 16384) << d;
+        if (cut.kept) { ASSERT_GE(std::int64_t{cut.threads} * cut.chunks * sm80::kNormChunk, d); }
+      }
     }
   }
 }
@@ -200,6 +202,20 @@ TEST(NormApi, AGpuMovesEightNumbersWhereEachOperandAllowsIt) {
   const NormInstance odd = make_norm_instance({"its rows are aligned", 1, 6, 2, 12, kAll}, DType::f32);
   ASSERT_TRUE(plan_problem(odd.problem, Pass::forward, on(80), &plan, true));
   EXPECT_FALSE(to_gpu_norm_args(plan, odd.operands()).cut.whole);
+}
+
+/// A residual takes half of the registers, so a thread has half as many chunks. explain() describes the run.
+TEST(NormApi, AGpuCutsARowWithAResidualFiner) {
+  for (const bool residual : {true, false}) {
+    const NormInstance x = make_norm_instance({"x", 1, 6, 1, 4096, {.residual = residual}}, DType::bf16);
+    PlanData plan;
+    ASSERT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
+    for (const gpu::NormCut& cut :
+         {plan.gpu.choices.front().cut_as<gpu::NormCut>(), to_gpu_norm_args(plan, x.operands()).cut}) {
+      EXPECT_EQ(cut.chunks, residual ? 2 : 4);
+      EXPECT_EQ(cut.threads, residual ? 256 : 128);
+    }
+  }
 }
 
 TEST(NormApi, InC) {

@@ -13,7 +13,7 @@ struct NormCut {
   int threads = 1;    // of a row: a power of two, so they lie within one warp or fill whole warps
   int chunks = 1;     // of a thread, at a time
   bool whole = true;  // eight numbers lie side by side in memory, at multiples of 16 bytes
-  bool kept = true;   // all of a row is in registers; else the row is read once for each pass
+  bool kept = true;   // all of a row is in registers; else the row is read for its sums and again for y
 };
 
 struct NormArgs : NormCall {

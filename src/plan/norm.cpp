@@ -117,9 +117,9 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
   const Norm& n = norm.problem;
   // The same variant moves eight numbers at a time or, where it cannot, single ones.
   if (n.d % sm80::kNormChunk == 0)
-    add_choice({plan->variant, Condition::aligned | Condition::contiguous, sm80::norm_cut(n.d, true)},
+    add_choice({plan->variant, Condition::aligned | Condition::contiguous, sm80::norm_cut(n.d, true, n.residual)},
                plan);
-  add_choice({plan->variant, {}, sm80::norm_cut(n.d, false)}, plan);
+  add_choice({plan->variant, {}, sm80::norm_cut(n.d, false, n.residual)}, plan);
   const double known = device.memory_bytes_per_second;
   norm.rate = tiles::kNormRate * (known > 0         ? known
                                   : device.sm >= 90 ? tiles::kMemoryRateSm90

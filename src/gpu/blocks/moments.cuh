@@ -35,11 +35,11 @@ struct Moments {
   float count = 0, mean = 0, rest = 0, squares = 0;
 };
 
-/// The moments of a thread's numbers: number(c, e) where there(c, e); else number is 0. They are taken around the mean of
-/// the first chunk, which `mean` is then. One chunk's mean is off by no more than what the chunk itself adds to the
+/// The moments of a thread's numbers: number(c, e) where there(c, e); else number is 0. They are taken around the mean
+/// of the first chunk, which `mean` is then. One chunk's mean is off by no more than what the chunk itself adds to the
 /// squares. So with four chunks the sums are at most five times what they would be around the mean of all, and squares
-/// loses two bits at most. Equal numbers deviate by exactly 0. put(c, e, by) gets the deviations. kWhole: all of a chunk
-/// is there or none; else the first number is subtracted.
+/// loses two bits at most. Equal numbers deviate by exactly 0. put(c, e, by) gets the deviations. kWhole: all of a
+/// chunk is there or none; else the first number is subtracted.
 template <int kChunks, int kChunk, bool kWhole, class Number, class There, class Put>
 FALCHION_DEVICE Moments moments_of(const NumberCount& n, Number number, There there, Put put) {
   float first[kChunk], sums[kChunks], squares[kChunks];

@@ -1,9 +1,10 @@
 // src/sm80/norm/rows.cuh: layer norm and RMSNorm on a GPU: the variants of kind `rows`. A power of two of threads share
-// a row, hold it in registers as f32 and add up their sums: one read of memory and one write. A CTA goes through many
-// rows, and the next one is on its way while one is summed. Rows of more than 16384 numbers, and those that cannot be
-// loaded 16 bytes at a time, are read once for the sums and once more for y. So are rows whose squares lie outside the
-// range of f32 (policy/norm_range.hpp), after their first sums. This file gives the order of the steps;
-// docs/design/norm.md has the measurements.
+// a row, hold it in registers as f32 and add up their sums: one read of memory and one write. A layer norm with weights
+// of 16 bits is bound by instructions and not by memory, so a CTA goes through many rows, keeps their weights in
+// registers, and has the next row on its way while one is summed. All others have more CTAs on an SM, each with rows of
+// its own. Rows of more than 16384 numbers, and those that cannot be loaded 16 bytes at a time, are read once for the
+// sums and once more for y. So are rows whose squares lie outside the range of f32 (policy/norm_range.hpp), after their
+// first sums. This file gives the order of the steps; docs/design/norm.md has the measurements.
 #pragma once
 
 #include <algorithm>
@@ -20,26 +21,33 @@ namespace falchion::sm80 {
 
 using gpu::NormArgs;
 
+/// Rows that a CTA has at a time.
+FALCHION_DEVICE int rows_of_cta(const NormArgs& a) { return static_cast<int>(blockDim.x) / a.cut.threads; }
+
 /// What the warps of a CTA exchange: the sums of rows in turn, since another warp may still read those of the row
 /// before, and two sums of a row that is summed once more.
-using NormSlots = float4[4][kNormWarps];
+using NormSlots = float4[kNormReductions][kNormWarps];
 
 /// The threads of a row, as they put together its sums; each of them gets the same bits. kAlone: other rows of the warp
 /// and of the CTA do not take part.
 template <bool kAlone>
 class NormTeam {
  public:
-  /// count: of the numbers of a row that are this thread's.
-  FALCHION_DEVICE NormTeam(const NormArgs& a, int number, int count, NormSlots& slots)
-      : threads_(a.cut.threads), first_(static_cast<int>(threadIdx.x) - number), slots_(slots) {
+  FALCHION_DEVICE NormTeam(const NormArgs& a, int number, NormSlots& slots)
+      : threads_(a.cut.threads),
+        first_(static_cast<int>(threadIdx.x) - number),
+        slots_(slots),
+        row_(NumberCount::of(static_cast<float>(a.d))) {
     lanes_ = {~0u, min(threads_, 32)};
     if (kAlone && threads_ < 32) lanes_.mask = ((1u << threads_) - 1) << first_ % 32;
-    own_ = NumberCount::of(static_cast<float>(max(count, 1)));
-    row_ = NumberCount::of(static_cast<float>(a.d));
-    warp_ = threads_ <= 32 ? row_ : NumberCount::of(lanes_.sum(own_.count));
-    if (count == 0) own_.count = 0;
   }
 
+  /// Before moments are put together. count: of the numbers of a row that are this thread's.
+  FALCHION_DEVICE void set_own(int count) {
+    own_ = NumberCount::of(static_cast<float>(max(count, 1)));
+    if (count == 0) own_.count = 0;
+    warp_ = threads_ <= 32 ? row_ : NumberCount::of(lanes_.sum(own_.count));
+  }
   FALCHION_DEVICE const NumberCount& own() const { return own_; }
   FALCHION_DEVICE const NumberCount& row() const { return row_; }
   FALCHION_DEVICE float sum(float x) {
@@ -71,7 +79,8 @@ class NormTeam {
   NormSlots& slots_;
   int turn_ = 0;
   MomentLanes lanes_;
-  NumberCount own_, warp_, row_;
+  const NumberCount row_;
+  NumberCount own_, warp_;
 };
 
 /// A row whose squares lie outside the range of f32. It is a separate function, so that its code does not take
@@ -82,15 +91,22 @@ __device__ __noinline__ void run_scaled(const NormArgs& a, std::int64_t row, flo
 /// How rows are run. The tile of a kept row holds all of it, so memory is read once. All others are read twice, with a
 /// residual or without.
 enum class NormWay {
-  singles,             // numbers are loaded one by one
-  twice,               // 16 bytes at a time, as in all that follow
-  kept,                // without a residual
+  singles,  // numbers are loaded one by one
+  twice,    // 16 bytes at a time, as in all that follow
+  kept,     // without a residual
   kept_with_residual,
-  kept_with_weights,   // a weight, and perhaps a bias, that all rows share and that stay in registers
+  in_turn,  // kept, without a residual, one row after the other: layer norms of 16 bits whose rows share their weights
 };
+constexpr bool is_kept(NormWay way) { return way != NormWay::singles && way != NormWay::twice; }
+constexpr int chunks_of(NormWay way) {
+  return !is_kept(way) ? 1 : way == NormWay::kept_with_residual ? kNormChunksOfTwo : kNormChunks;
+}
+constexpr int most_threads(NormWay way) {
+  return way == NormWay::kept_with_residual ? kNormMostThreadsOfTwo : kNormMostThreads;
+}
 
-/// The rows of a thread, one after the other. kScaled: the numbers are multiplied by a scale, because their squares lie
-/// outside the range of f32; such a row is not kept.
+/// The rows of a thread. kScaled: the numbers are multiplied by a scale, because their squares lie outside the range of
+/// f32; such a row is not kept.
 template <class Element, NormWay kWay, bool kScaled = false>
 class NormRows {
  public:
@@ -98,53 +114,49 @@ class NormRows {
       : a_(a),
         number_(static_cast<int>(threadIdx.x) & (a.cut.threads - 1)),
         tile_(a, number_),
-        team_(a, number_, tile_.count(), slots),
+        team_(a, number_, slots),
         slots_(slots) {}
 
-  /// Those of the CTA's rows from `first` on, up to one whose squares lie outside the range of f32. Returns where to go
-  /// on: during a call of run_scaled nothing is kept in registers that would have to be saved.
-  FALCHION_DEVICE std::int64_t run(std::int64_t first) {
-    const int log = 31 - __clz(a_.cut.threads);
-    const int own = static_cast<int>(threadIdx.x) >> log, step = (static_cast<int>(blockDim.x) >> log) * gridDim.x;
-    if constexpr (kWeights) load_weights();
-    float scale = 1;
-    if constexpr (kKept) load(first + own);
-    for (; first < a_.rows && scale == 1; first += step) {  // all threads of a CTA, those without a row too
-      row_ = first + own;
-      if constexpr (kKept) {
-        place_ = next_place_;
-        set();
-        load(row_ + step);
-      } else {
-        place_ = place_of(row_);
-      }
-      scale = run_row();
-    }
-    if (scale != 1) run_scaled<Element, kWhole>(a_, row_, scale, slots_);
-    return first;
-  }
-  FALCHION_DEVICE void run_one(std::int64_t row, float scale) {
+  FALCHION_DEVICE void run_one(std::int64_t row, float scale = 1) {
     row_ = row;
     place_ = place_of(row);
     scale_ = scale;
+    if constexpr (kKept) {
+      tile_.move_to(0, is_there());
+      fetch();
+      prefetch();
+    }
     run_row();
+  }
+  /// The CTA's rows from `first` on, up to one whose squares lie outside the range of f32. Returns where to go on:
+  /// during a call of run_scaled nothing is kept in registers that would have to be saved.
+  FALCHION_DEVICE std::int64_t run_in_turn(std::int64_t first) {
+    const int own = static_cast<int>(threadIdx.x) / a_.cut.threads, step = rows_of_cta(a_) * gridDim.x;
+    load_weights();
+    team_.set_own(tile_.count());
+    ask(first + own);
+    for (bool in_range = true; first < a_.rows && in_range; first += step) {  // threads without a row go along
+      row_ = first + own;
+      place_ = place_of(row_);
+      take();
+      ask(row_ + step);
+      tile_.move_to(0, is_there());
+      in_range = run_row();
+    }
+    return first;
   }
 
  private:
-  static constexpr bool kWhole = kWay != NormWay::singles, kKept = kWhole && kWay != NormWay::twice;
-  static constexpr bool kResidual = kWay == NormWay::kept_with_residual, kMayHaveResidual = !kKept || kResidual;
-  static constexpr bool kWeights = kWay == NormWay::kept_with_weights;
-  static constexpr bool kInPlace = kKept && !kResidual;  // a residual's sum is stored after the moments
-  static constexpr bool kWide = sizeof(Element) == 4;
-  static constexpr int kXUnits = kNormChunks * (kWide ? 2 : 1);
-  static constexpr int kChunks = kWhole ? kNormChunks : 1;
-  using Tile = NormTile<kChunks, kWhole>;
+  static constexpr bool kWhole = kWay != NormWay::singles, kKept = is_kept(kWay), kInTurn = kWay == NormWay::in_turn;
+  static constexpr bool kMayHaveResidual = !kKept || kWay == NormWay::kept_with_residual;
+  static constexpr bool kInPlace = kKept && !kMayHaveResidual;  // a residual's sum is stored after the moments
+  using Tile = NormTile<chunks_of(kWay), kWhole>;
   using Words = typename Tile::Words;
   struct Nothing {};
 
   /// The mean of the row is mean + rest, where rest is the rounding error of mean in f32. RMSNorm subtracts no mean, so
-  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_. What the tile
-  /// holds is less by `taken`.
+  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_. What the
+  /// tile holds is less by `taken`.
   struct Statistics {
     float mean, rest, variance, taken;
   };
@@ -153,58 +165,72 @@ class NormRows {
   FALCHION_DEVICE bool is_there() const { return row_ < a_.rows; }
   FALCHION_DEVICE float scaled(float v) const { return kScaled ? v * scale_ : v; }
 
-  /// Where a row begins in an operand. Rows with weights have one axis, which spares the division by the others.
+  /// Where a row begins in an operand. Rows in turn have one axis, which spares the division by the others.
   FALCHION_DEVICE NormPlace place_of(std::int64_t row) const {
-    if constexpr (kWeights) return {0, static_cast<std::uint32_t>(row), 0};
+    if constexpr (kInTurn) return {0, static_cast<std::uint32_t>(row), 0};
     return NormPlace::of(a_, row < a_.rows ? row : 0);
   }
-  FALCHION_DEVICE std::int64_t begin_of(const View& x, const NormPlace& place) const {
-    return kWeights || a_.s >= a_.rows ? place.j * x.stride[1] : place.in(x);
+  FALCHION_DEVICE std::int64_t begin_of(const View& x) const {
+    return kInTurn || a_.s >= a_.rows ? place_.j * x.stride[1] : place_.in(x);
   }
-  FALCHION_DEVICE std::int64_t begin_of(const View& x) const { return begin_of(x, place_); }
 
-  /// The numbers of a row are asked for.
-  FALCHION_DEVICE void load(std::int64_t row) {
-    next_place_ = place_of(row);
-    tile_.move_to(0, row < a_.rows);
-    extern __shared__ uint4 stage[];
-    tile_.ask(kWide, a_.x, begin_of(a_.x, next_place_), stage + threadIdx.x);
-    if constexpr (kResidual)
-      tile_.ask(a_.residual_type == Number::f32, a_.residual, begin_of(a_.residual, next_place_), stage + kXUnits * blockDim.x + threadIdx.x);
+  FALCHION_DEVICE void fetch() {
+    const Words x = tile_.template load<Element>(a_.x, begin_of(a_.x));
+    if (!has_residual()) return tile_.template set<Element>(x);
+    const Words y = tile_.load_as(a_.residual_type, a_.residual, begin_of(a_.residual));
+    tile_.template set<Element>(x);
+    tile_.add(a_.residual_type, y);
   }
-  FALCHION_DEVICE void set() {
+  /// The row of the CTA that will take the place of this one comes to L2 meanwhile, where rows are so long that it
+  /// pays.
+  FALCHION_DEVICE void prefetch() const {
+#if __CUDA_ARCH__ >= 900
+    const int of_residual = !has_residual() ? 0 : a_.residual_type == Number::f32 ? 4 : 2;
+    if (number_ != 0 || tile_.d() * (static_cast<int>(sizeof(Element)) + of_residual) < kNormAhead) return;
+    const std::int64_t row = row_ + a_.sms * (kNormMostThreadsOfTwo / a_.cut.threads);
+    if (a_.s < a_.rows || row >= a_.rows) return;
+    prefetch_row(a_.x, row, sizeof(Element));
+    if (has_residual()) prefetch_row(a_.residual, row, of_residual);
+#endif
+  }
+#if __CUDA_ARCH__ >= 900
+  FALCHION_DEVICE void prefetch_row(const View& x, std::int64_t row, int size) const {
+    const char* from = static_cast<const char*>(x.data) + row * x.stride[1] * size;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(tile_.d() * size) : "memory");
+  }
+#endif
+  /// The numbers of the next row are asked for, and taken when it is that row's turn.
+  FALCHION_DEVICE void ask(std::int64_t row) {
     extern __shared__ uint4 stage[];
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    tile_.template set<Element>(tile_.take(kWide, stage + threadIdx.x));
-    if constexpr (kResidual) tile_.add(a_.residual_type, tile_.take(a_.residual_type == Number::f32, stage + kXUnits * blockDim.x + threadIdx.x));
+    tile_.move_to(0, row < a_.rows);
+    tile_.ask(a_.x, row * a_.x.stride[1], stage);
+  }
+  FALCHION_DEVICE void take() {
+    extern __shared__ uint4 stage[];
+    tile_.template set<Element>(tile_.take(stage));
   }
   /// Calls f for each tile of the row, and for its first number.
   template <class F>
   FALCHION_DEVICE void each_tile(F f) {
     if constexpr (kKept) {
-      tile_.move_to(0, is_there());
       f(0);
     } else {
       for (int first = 0; first < tile_.d(); first += tile_.size()) {
         tile_.move_to(first, is_there());
-        const Words x = tile_.template load<Element>(a_.x, begin_of(a_.x));
-        if (!has_residual()) {
-          tile_.template set<Element>(x);
-        } else {
-          const Words y = tile_.load_as(a_.residual_type, a_.residual, begin_of(a_.residual));
-          tile_.template set<Element>(x);
-          tile_.add(a_.residual_type, y);
-        }
+        fetch();
         f(first);
       }
     }
   }
 
-  /// Returns 1, or by what the row's numbers have to be multiplied first.
-  FALCHION_DEVICE float run_row() {
+  /// Returns false where the squares were out of the range of f32.
+  FALCHION_DEVICE bool run_row() {
     const Statistics m = statistics();
     if constexpr (!kScaled) {
-      if (const float scale = is_there() ? norm_scale(m.mean, m.variance, a_.eps) : 1; scale != 1) return scale;
+      if (const float scale = is_there() ? norm_scale(m.mean, m.variance, a_.eps) : 1; scale != 1) {
+        run_scaled<Element, kWhole>(a_, row_, scale, slots_);
+        return false;
+      }
     }
     const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
     const float factor = inverse_root(m.variance + of.eps);
@@ -213,15 +239,16 @@ class NormRows {
       if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[begin_of(a_.rstd)] = factor * of.rstd;
     }
     each_tile([&](int) { store_tile(m, factor); });
-    return 1;
+    return true;
   }
 
   FALCHION_DEVICE Statistics statistics() {
-    if (!a_.layer) {
+    if (!kInTurn && !a_.layer) {
       float sum = 0;
       each_tile([&](int) { tile_.each([&](float v) { sum = fmaf(scaled(v), scaled(v), sum); }); });
       return {0, 0, team_.sum(sum) * team_.row().share, 0};
     }
+    if constexpr (!kInTurn) team_.set_own(tile_.count());
     Moments part = moments();
     const float taken = part.mean;
     part = team_.all(part);
@@ -233,7 +260,6 @@ class NormRows {
   }
   FALCHION_DEVICE Moments moments() {
     if constexpr (kKept) {
-      tile_.move_to(0, is_there());
       return tile_.template moments<kInPlace>(team_.own());
     } else {
       Moments part;
@@ -269,13 +295,18 @@ class NormRows {
 
   FALCHION_DEVICE void load_weights() {
     tile_.move_to(0, true);
-    weight_ = tile_.template load<Element>(a_.weight, 0);
+    if (a_.weight.data != nullptr) weight_ = tile_.template load<Element>(a_.weight, 0);
     if (a_.bias.data != nullptr) bias_ = tile_.template load<Element>(a_.bias, 0);
   }
   FALCHION_DEVICE void weigh() {
     const bool weight = a_.weight.data != nullptr, bias = a_.bias.data != nullptr;
-    if constexpr (kWeights)
-      return bias ? tile_.template multiply_add<Element>(weight_, bias_) : tile_.template multiply<Element>(weight_);
+    if constexpr (kInTurn) {
+      if (bias)
+        tile_.template multiply_add<Element>(weight_, bias_);
+      else if (weight)
+        tile_.template multiply<Element>(weight_);
+      return;
+    }
     if (weight) {
       const float more = a_.zero_centered ? 1 : 0;
       tile_.combine(a_.weight_type, a_.weight, begin_of(a_.weight), [=](float v, float w) { return v * (more + w); });
@@ -289,9 +320,9 @@ class NormRows {
   NormTeam<kScaled> team_;
   NormSlots& slots_;
   std::int64_t row_ = 0;
-  NormPlace place_{}, next_place_{};
+  NormPlace place_{};
   float scale_ = 1;  // 1 where not kScaled
-  std::conditional_t<kWeights, Words, Nothing> weight_, bias_;
+  std::conditional_t<kInTurn, Words, Nothing> weight_, bias_;
 };
 
 template <class Element, bool kWhole>
@@ -300,42 +331,51 @@ __device__ void run_scaled(const NormArgs& a, std::int64_t row, float scale, Nor
 }
 
 template <class Element, NormWay kWay>
-__global__ void __launch_bounds__(kNormMostThreads, 1) norm(const __grid_constant__ NormArgs a) {
+__global__ void __launch_bounds__(most_threads(kWay), kWay == NormWay::kept ? 2 : 1)
+    norm(const __grid_constant__ NormArgs a) {
   __shared__ NormSlots slots;
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  std::int64_t first = std::int64_t{blockIdx.x} * (static_cast<int>(blockDim.x) / a.cut.threads);
-  while (first < a.rows) first = NormRows<Element, kWay>(a, slots).run(first);
-}
-
-/// Whether the rows have one axis and the same weight and bias, of x's 16-bit type.
-template <class Element>
-bool weights_stay(const NormArgs& a) {
-  constexpr Number kType = std::is_same_v<Element, bf16> ? Number::bf16 : Number::f16;
-  const auto stays = [&](const View& x, Number type) {
-    return x.data == nullptr || (type == kType && x.stride[1] == 0);
-  };
-  return a.s >= a.rows && a.weight.data != nullptr && !a.zero_centered && stays(a.weight, a.weight_type) &&
-         stays(a.bias, a.bias_type);
+  std::int64_t first = std::int64_t{blockIdx.x} * rows_of_cta(a);
+  if constexpr (kWay == NormWay::in_turn) {
+    while (first < a.rows) first = NormRows<Element, kWay>(a, slots).run_in_turn(first);
+  } else {
+    NormRows<Element, kWay>(a, slots).run_one(first + static_cast<int>(threadIdx.x) / a.cut.threads);
+  }
 }
 
 template <class Element, NormWay kWay>
 int launch_norm_of(const NormArgs& a, void* stream) {
-  const int threads = std::max(a.cut.threads, kNormThreads), rows = threads / a.cut.threads;
-  // As many CTAs as the SMs hold at once, or fewer, so that each has as many rows as the others.
-  const std::int64_t shares = ceil_div(a.rows, rows), at_once = std::int64_t{a.sms} * (kNormMostThreads / threads);
-  const auto blocks = static_cast<unsigned>(ceil_div(shares, ceil_div(shares, std::max<std::int64_t>(at_once, 1))));
-  const bool kept = kWay != NormWay::singles && kWay != NormWay::twice, residual = kWay == NormWay::kept_with_residual;
-  const int shared = kept ? threads * 16 * kNormChunks * (int(sizeof(Element) / 2) + (residual ? (a.residual_type == Number::f32 ? 2 : 1) : 0)) : 0;
-  return launch_kernel<norm<Element, kWay>>(blocks, threads, shared, stream, a.early, a);
+  const int threads = std::max(a.cut.threads, kNormThreads);
+  std::int64_t blocks = ceil_div(a.rows, threads / a.cut.threads);
+  int stage = 0;
+  if constexpr (kWay == NormWay::in_turn) {
+    // As many CTAs as the SMs hold at once, or fewer, so that each has as many rows as the others.
+    const std::int64_t at_once = std::max<std::int64_t>(1, std::int64_t{a.sms} * (kNormMostThreads / threads));
+    blocks = ceil_div(blocks, ceil_div(blocks, at_once));
+    stage = threads * kNormChunks * 16;
+  }
+  return launch_kernel<norm<Element, kWay>>(static_cast<unsigned>(blocks), threads, stage, stream, a.early, a);
 }
+
+/// Whether the rows of a layer norm have one axis and the same weight and bias, of x's 16-bit type.
+template <class Element>
+bool runs_in_turn(const NormArgs& a) {
+  constexpr Number kType = std::is_same_v<Element, bf16> ? Number::bf16 : Number::f16;
+  const auto stays = [](const View& x, Number type) {
+    return x.data == nullptr || (type == kType && x.stride[1] == 0);
+  };
+  return a.layer && !a.zero_centered && a.s >= a.rows && stays(a.weight, a.weight_type) && stays(a.bias, a.bias_type) &&
+         (a.weight.data != nullptr || a.bias.data == nullptr);
+}
+
 template <class Element>
 int launch_norm(const NormArgs& a, void* stream) {
   if (!a.cut.whole) return launch_norm_of<Element, NormWay::singles>(a, stream);
   if (!a.cut.kept) return launch_norm_of<Element, NormWay::twice>(a, stream);
   if (a.residual.data != nullptr) return launch_norm_of<Element, NormWay::kept_with_residual>(a, stream);
   if constexpr (sizeof(Element) == 2) {
-    if (weights_stay<Element>(a)) return launch_norm_of<Element, NormWay::kept_with_weights>(a, stream);
+    if (runs_in_turn<Element>(a)) return launch_norm_of<Element, NormWay::in_turn>(a, stream);
   }
   return launch_norm_of<Element, NormWay::kept>(a, stream);
 }

@@ -68,22 +68,21 @@ class NormTile {
     }
     return out;
   }
-  /// The numbers of a row are asked for. They come to this thread's places in `stage`, and from there with take.
-  FALCHION_DEVICE void ask(bool wide, const View& x, std::int64_t row, uint4* stage) const {
-    const char* from = static_cast<const char*>(x.data) + (row + begin_) * (wide ? 4 : 2);
+  /// The numbers of a row, of 16 bits each, are asked for. They come to this thread's places in `stage`, and from there
+  /// with take.
+  FALCHION_DEVICE void ask(const View& x, std::int64_t row, uint4* stage) const {
+    const char* from = static_cast<const char*>(x.data) + (row + begin_) * 2;
     asm volatile("" : "+l"(from));
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      copy(from + at(c, 0) * (wide ? 4 : 2), stage + (wide ? 2 * c : c) * blockDim.x, is_there(c, 0));
-      if (wide) copy(from + at(c, 0) * 4 + 16, stage + (2 * c + 1) * blockDim.x, is_there(c, 0));
-    }
+    for (int c = 0; c < kChunks; ++c) copy(from + at(c, 0) * 2, stage + c * blockDim.x + threadIdx.x, is_there(c, 0));
   }
-  FALCHION_DEVICE Words take(bool wide, const uint4* stage) const {
+  FALCHION_DEVICE Words take(const uint4* stage) const {
+    asm volatile("cp.async.wait_all;" ::: "memory");
     Words out;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      *reinterpret_cast<uint4*>(out.chunk[c].word) = stage[(wide ? 2 * c : c) * blockDim.x];
-      *reinterpret_cast<uint4*>(out.chunk[c].word + 4) = wide ? stage[(2 * c + 1) * blockDim.x] : uint4{};
+      *reinterpret_cast<uint4*>(out.chunk[c].word) = stage[c * blockDim.x + threadIdx.x];
+      *reinterpret_cast<uint4*>(out.chunk[c].word + 4) = uint4{};
     }
     return out;
   }
@@ -97,9 +96,8 @@ class NormTile {
   }
   /// v = v + x
   FALCHION_DEVICE void add(Number type, const Words& x) {
-    with_type(type, [&](auto of_x) {
-      each_place([&](int c, int e) { v_[c][e] += number<decltype(of_x)>(x.chunk[c], e); });
-    });
+    with_type(type,
+              [&](auto of_x) { each_place([&](int c, int e) { v_[c][e] += number<decltype(of_x)>(x.chunk[c], e); }); });
   }
   /// The moments of the numbers, n of which are in the tile. kInPlace: v becomes the deviations.
   template <bool kInPlace>
