@@ -41,7 +41,7 @@ def parse():
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--lib", help="libfalchion.so")
     what.add_argument("--tables", help="a result file, whose tables are printed")
-    parser.add_argument("--fa3", help="a library with FlashAttention-3's fa3_fwd")
+    parser.add_argument("--fa3", help="a library with FlashAttention-3's C functions (fa3.py)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--s", type=int, default=2048, help="tokens of the random inputs")
@@ -194,36 +194,19 @@ def hard_inputs(options, device):
     return {name: tuple(x.to(device) for x in of) for name, of in out.items()}
 
 
-class Fa3:
-    """FlashAttention-3's e4m3 forward, with scale 1."""
+def fa3_run(path):
+    """Returns a function that gives the O of FlashAttention-3's e4m3, with scale 1, and the numbers that it has multiplied."""
+    import torch
+    from fa3 import Fa3
+    library = Fa3(path)
 
-    def __init__(self, path):
-        import torch
-        self.torch, self.lib = torch, ctypes.CDLL(path)
-        self.counters = torch.zeros(64, dtype=torch.int32, device="cuda")
-
-    def prepare(self, q, k, v, causal):
-        """Returns o, what it is made of, and a function that enqueues the call."""
-        torch = self.torch
-        b, s, h, d = q.shape
-        if d != 128:
-            raise ValueError(f"head dim {d}: it is 128 here")
-        q, k, v = (x.to(torch.float8_e4m3fn).contiguous() for x in (q, k, v))
-        o, lse = torch.empty(q.shape, dtype=torch.bfloat16, device="cuda"), torch.empty(b, h, s, device="cuda")
-        at = lambda x: ctypes.c_void_p(x.data_ptr())
-        sms = torch.cuda.get_device_properties(0).multi_processor_count
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        return o, (q, k, v), lambda: self.lib.fa3_fwd(at(q), at(k), at(v), at(o), at(lse), at(self.counters), b, s, k.shape[1],
-                                                      h, k.shape[2], d, int(causal), 1, sms, stream)
-
-    def call(self, q, k, v, causal):
-        return self.prepare(q, k, v, causal)[2]
-
-    def __call__(self, q, k, v):
-        o, operands, call = self.prepare(q, k, v, False)
+    def run(*operands):
+        operands = [x.to(torch.float8_e4m3fn).contiguous() for x in operands]
+        o, _, call = library.forward(*operands, False)
         call()
-        self.torch.cuda.synchronize()
+        torch.cuda.synchronize()
         return o, tuple(x.float() for x in operands)
+    return run
 
 
 def specials(engine, options):
@@ -281,7 +264,7 @@ def main():
     print(f"\n{'input':<22}{'keys':>8}  {'form':<32}{'O / exact':>10}{'rel':>9}")
     runs = {form: lambda q, k, v, form=form: engine.form(form, q, k, v, False) for form in HARD_FORMS}
     if options.fa3:
-        runs["FlashAttention-3, e4m3"] = Fa3(options.fa3)
+        runs["FlashAttention-3, e4m3"] = fa3_run(options.fa3)
     for (name, keys), of in hard_inputs(options, options.device).items():
         for form, run in runs.items():
             o, operands = run(*of)

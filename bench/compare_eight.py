@@ -3,13 +3,12 @@
 
     bench/compare_eight.py --lib libfalchion.so [--fa3 libfa3.so] [--cudnn] [--json result.json] [--cells 32768,128,16 ...]
 
-It needs torch with CUDA and libfalchion.so. --fa3 is a library with fa3_fwd, FlashAttention-3's forward pass for head dim
+It needs torch with CUDA and libfalchion.so. --fa3 is a library with FlashAttention-3 (fa3.py), whose e4m3 has head dim
 128. --cudnn needs the package nvidia-cudnn-frontend; its O is e4m3. A cell is keys and queries, head dim, heads; the batch is
 such that there are 16384 queries. Rates are in TFLOP/s, from the median of calls, after 0.2 s of work ("sustained") and with
 pauses ("burst"). Operands are quantised before the clock starts. Who does not take a cell is left out, with its reason.
 """
 import argparse
-import ctypes
 import statistics
 import sys
 import time
@@ -17,7 +16,8 @@ import time
 import torch
 
 import result_file
-from accuracy_eight import FORMS, Engine, Fa3
+from accuracy_eight import FORMS, Engine
+from fa3 import Fa3
 
 OURS = {"bf16": "bf16", "e4m3": "e4m3, a head", "i8": "i8, 1 x 128", "i8, v bf16": "i8, 1 x 128, v bf16"}
 TOKENS = 16384
@@ -27,7 +27,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cell = lambda text: tuple(int(x) for x in text.split(","))
     parser.add_argument("--lib", required=True, help="libfalchion.so")
-    parser.add_argument("--fa3", help="a library with FlashAttention-3's fa3_fwd")
+    parser.add_argument("--fa3", help="a library with FlashAttention-3's C functions (fa3.py)")
     parser.add_argument("--cudnn", action="store_true", help="cuDNN's e4m3 too")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--cells", type=cell, nargs="+", metavar="S,D,H",
@@ -63,6 +63,11 @@ def cudnn_call(q, k, v, causal):
     cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
     pack = dict(zip(nodes, operands)) | {out: o} | dict(zip(of_largest, largest)) | {of_scales[x]: scales[x] for x in scales}
     return lambda: graph.execute(pack, workspace, handle=handle)
+
+
+def fa3_call(library, q, k, v, causal):
+    """All scales are 1."""
+    return library.forward(*(x.to(torch.float8_e4m3fn) for x in (q, k, v)), causal)[2]
 
 
 def our_call(engine, form, q, k, v, causal):
@@ -125,7 +130,8 @@ def main():
     engine = Engine(options.lib, "cuda")
     makers = {name: lambda *x, form=form: our_call(engine, form, *x) for name, form in OURS.items()}
     if options.fa3:
-        makers["FlashAttention-3, e4m3"] = Fa3(options.fa3).call
+        library = Fa3(options.fa3)
+        makers["FlashAttention-3, e4m3"] = lambda *x: fa3_call(library, *x)
     if options.cudnn:
         makers["cuDNN, e4m3"] = cudnn_call
     print("| keys, head dim, heads | " + " | ".join(makers) + " |\n" + "|---" * (1 + len(makers)) + "|")

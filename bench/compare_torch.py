@@ -5,7 +5,7 @@
 
 It needs torch (2.5 or newer) with CUDA and libfalchion.so, and no compiler. In the mode burst it pauses before each group
 of calls, so that each group runs at the chip's top clock. In the mode sustained it runs groups back to back, as a training
-step does. TFLOP/s count 4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by
+step does. With --fa3 FlashAttention-3 is a rival, and in backward its deterministic form, fa3_det, too. TFLOP/s count 4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by
 Falchion's, so above 1 Falchion is faster. The section backward runs only when it is named, and counts 2.5 times the flop.
 There falchion gives the same bits each time, and any_order need not, as the rivals' defaults do not. both is the time of
 forward and backward together, with its own ratio. With --budget, cells that would begin too late are left out and named.
@@ -21,7 +21,7 @@ import time
 
 import result_file
 
-RIVALS = ("flash", "cudnn", "efficient", "flex", "fa4")
+RIVALS = ("flash", "cudnn", "efficient", "flex", "fa4", "fa3")
 OTHER_NAMES = {"fa2": "flash"}  # PyTorch's back end flash is FlashAttention-2.
 OURS = ("falchion", "any_order")
 SECTIONS = ("prefill", "gqa", "varlen", "chunked", "small", "decode", "backward")
@@ -62,7 +62,7 @@ class FakeBench:
         return self.result({"flops": 1e9}, ["falchion", *self.options.rivals])
 
     def backward(self, dtype, s, d, causal, mode):
-        names = [*OURS, *self.options.rivals]
+        names = [*OURS, *self.options.rivals_backward]
         both = {n: [self.random.uniform(1.3, 1.5) for _ in range(self.options.rounds)] for n in names}
         return {**self.result({"flops": 2.5e11}, names), "both": both, "plan_any_order": "fake"}
 
@@ -207,6 +207,7 @@ def parse(arguments=None):
     parser.add_argument("--modes", type=words, default=("burst", "sustained"))
     parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"),
                         help=f"of {', '.join(RIVALS)}; fa2 is another name of flash")
+    parser.add_argument("--fa3", help="a library with FlashAttention-3's C functions (fa3.py), which is a rival then")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too; it is compiled first, which takes a while")
     parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
     parser.add_argument("--d", type=numbers, help="head dims; heads are 2048 / d")
@@ -218,14 +219,16 @@ def parse(arguments=None):
     parser.add_argument("--fake", action="store_true", help="invented numbers, to see tables and JSON without a GPU")
     options = parser.parse_args(arguments)
     options.rivals = tuple(OTHER_NAMES.get(name, name) for name in options.rivals)
-    if options.flex:
-        options.rivals += ("flex",)
+    options.rivals += (("flex",) if options.flex else ()) + (("fa3",) if options.fa3 and "fa3" not in options.rivals else ())
     unknown = set(options.rivals) - set(RIVALS)
     if unknown:
         parser.error(f"no such rival: {', '.join(sorted(unknown))}; there are {', '.join(RIVALS)}")
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    if "fa3" in options.rivals and not (options.fa3 and (options.fake or os.path.exists(options.fa3))):
+        parser.error(f"no library with FlashAttention-3 at {options.fa3}; --fa3 names it")
+    options.rivals_backward = options.rivals + (("fa3_det",) if "fa3" in options.rivals else ())
     if not options.fake and not (options.lib and os.path.exists(options.lib)):
         parser.error(f"no libfalchion.so at {options.lib}; build it (./dev device-build) and give --lib")
     return options
@@ -265,7 +268,7 @@ def main():
             continue
         if section != section_now:
             section_now = section
-            names = {"varlen": ("falchion", "dense"), "backward": (*OURS, *options.rivals)}.get(section, columns)
+            names = {"varlen": ("falchion", "dense"), "backward": (*OURS, *options.rivals_backward)}.get(section, columns)
             last = f"{'both':>10}{'ratio':>8}" if section == "backward" else ""
             print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}{last}   ratio   MHz", flush=True)
         try:

@@ -1,5 +1,6 @@
 """What compare_torch.py and compare_torch_cpu.py time of the backward pass: Falchion's and PyTorch's back ends on the same
 tensors. Each is called by itself and not through autograd, so that nothing but its kernels is timed. Needs torch."""
+import functools
 import math
 
 import torch
@@ -57,6 +58,20 @@ def flash_attention_4(q, k, v, grad_o, causal):
     return forward, backward
 
 
+def flash_attention_3(library):
+    """FlashAttention-3 of a library (fa3.py), by its two names: `fa3`, and `fa3_det`, whose bits are the same each time."""
+    def rival(deterministic, q, k, v, grad_o, causal):
+        operands = [x.transpose(1, 2) for x in (q, k, v)]
+        o, lse, forward = library.forward(*operands, causal)
+        gradients, backward = library.backward(*operands, o, lse, grad_o.transpose(1, 2), causal, deterministic)
+
+        def run_backward(_):
+            backward()
+            return [x.transpose(1, 2) for x in gradients]
+        return forward, run_backward
+    return {"fa3": functools.partial(rival, False), "fa3_det": functools.partial(rival, True)}
+
+
 def cpu(q, k, v, grad_o, causal):
     """What scaled_dot_product_attention and its autograd run on a CPU."""
     def forward():
@@ -75,14 +90,14 @@ def first_line(error):
     return str(error).strip().split("\n")[0][:200]
 
 
-def add_rivals(names, q, k, v, grad_o, causal, cell):
+def add_rivals(names, q, k, v, grad_o, causal, cell, rivals=RIVALS):
     """Adds the calls of all that can run this problem, and their gradients."""
     for name in names:
-        if name not in RIVALS:
+        if name not in rivals:
             cell["refused"][name] = "it has no backward pass that this script calls by itself"
             continue
         try:
-            forward, backward = RIVALS[name](q, k, v, grad_o, causal)
+            forward, backward = rivals[name](q, k, v, grad_o, causal)
             state = forward()
             gradients = backward(state)
             if q.is_cuda:
@@ -164,7 +179,7 @@ def cell(bench, q, k, v, grad_o, causal, mode, judge):
     """Times one problem: the backward pass alone, and forward and backward one behind the other."""
     out = {"calls": {}, "both": {}, "gradients": {}, "refused": {}, "plans": {}}
     add_ours(bench.fal, bench.options.backend, q, k, v, grad_o, causal, out)
-    add_rivals(bench.options.rivals, q, k, v, grad_o, causal, out)
+    add_rivals(bench.options.rivals_backward, q, k, v, grad_o, causal, out, bench.backward_rivals)
     torch.cuda.synchronize()
     found, units = errors(q, k, v, grad_o, causal, out["gradients"])
     samples, clocks = bench.interleaved(out["calls"], mode, bench.options.rounds)

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import result_file
 import torch_backward
+from fa3 import Fa3
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -123,6 +124,11 @@ def judge(found, unit):
 class Bench:
     def __init__(self, falchion, options):
         self.fal, self.options, self.clocks = falchion, options, Clocks()
+        self.prepared, self.backward_rivals = dict(COMPILED_RIVALS), dict(torch_backward.RIVALS)
+        if options.fa3:
+            library = Fa3(options.fa3)
+            self.prepared["fa3"] = lambda *problem: flash_attention_3(library, *problem)
+            self.backward_rivals.update(torch_backward.flash_attention_3(library))
         torch.manual_seed(1)
 
     def context(self):
@@ -140,7 +146,7 @@ class Bench:
         calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
         gqa = q.shape[1] != k.shape[1]
         for name in self.options.rivals:
-            if name in COMPILED_RIVALS:
+            if name in self.prepared:
                 continue
 
             def call(backend=BACKENDS[name]):
@@ -152,7 +158,7 @@ class Bench:
                 calls[name] = call
             except RuntimeError as error:
                 refused[name] = str(error).strip().split("\n")[0][:200]
-        for name, prepare in COMPILED_RIVALS.items():
+        for name, prepare in self.prepared.items():
             if name not in self.options.rivals:
                 continue
             try:
@@ -310,6 +316,21 @@ def flash_attention_4(q, k, v, causal):
         o = flash_attn_func(*operands, causal=causal)
         return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
     return call
+
+
+def flash_attention_3(library, q, k, v, causal):
+    """A single query runs with the number of splits that is fastest."""
+    operands = [x.transpose(1, 2) for x in (q, k, v)]
+    if q.shape[2] > 1 or q.shape[3] != 128:
+        o, _, call = library.forward(*operands, causal)
+    else:
+        tried = [library.decode(*operands, splits) for splits in library.splits(*operands[:2])]
+        o, call = min(tried, key=lambda one: group_ms(one[1]))
+
+    def run():
+        call()
+        return o.transpose(1, 2)
+    return run
 
 
 COMPILED_RIVALS = {"flex": flex, "fa4": flash_attention_4}

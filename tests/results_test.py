@@ -91,7 +91,7 @@ def spoilt(folder, text):
 def faults_of_backward(row):
     """A row of the backward pass compares both of our calls with each rival, alone and together with the forward pass.
     Our own call any_order is no rival, and fa2 is PyTorch's flash."""
-    rivals = ("cudnn", "flash", "fa4")
+    rivals = ("cudnn", "flash", "fa4", "fa3", "fa3_det")
     fastest = lambda times: min(times[name] for name in rivals)
     expected = {"ratio": fastest(row["ms"]) / row["ms"]["falchion"],
                 "ratio_any_order": fastest(row["ms"]) / row["ms"]["any_order"],
@@ -121,7 +121,7 @@ def new_result(folder, program, *arguments):
 def faults_of_new_ones(folder):
     faults = new_result(folder, "compare_gemm.py", "--shapes", "64x64x64,16x4096x4096")[1]
     sections = "prefill,gqa,varlen,chunked,small,decode,backward"
-    result, more = new_result(folder, "compare_torch.py", "--quick", "--sections", sections, "--rivals", "cudnn,fa2,fa4")
+    result, more = new_result(folder, "compare_torch.py", "--quick", "--sections", sections, "--rivals", "cudnn,fa2,fa4", "--fa3", "libfa3.so")
     faults += more
     if result is None:
         return faults
@@ -133,6 +133,16 @@ def faults_of_new_ones(folder):
     return faults
 
 
+def faults_of_fa3():
+    """FlashAttention-3 runs from a library, which has to be there and to be named."""
+    faults = []
+    for arguments in (["--fa3", "nowhere/libfa3.so"], ["--rivals", "fa3"]):
+        done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", *arguments], capture_output=True, text=True)
+        if done.returncode != 2 or "no library with FlashAttention-3 at" not in done.stderr:
+            faults.append(f"compare_torch.py {' '.join(arguments)}: {done.returncode}, {done.stderr}")
+    return faults
+
+
 def main():
     text = documents()
     bad = faults_in(ROOT / "bench" / "results", text)
@@ -141,7 +151,7 @@ def main():
         if not bad:
             bad = [f"{what}: '{expected}' is expected, found: {found}" for what, expected, found in spoilt(copy, text)
                    if len(found) != 1 or expected not in found[0]]
-        bad += faults_of_new_ones(pathlib.Path(name))
+        bad += faults_of_new_ones(pathlib.Path(name)) + faults_of_fa3()
     print("\n".join(bad) or "bench/results is as it should be")
     sys.exit(bool(bad))
 

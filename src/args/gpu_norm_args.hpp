@@ -13,12 +13,13 @@ struct NormCut {
   int threads = 1;    // of a row: a power of two, so they lie within one warp or fill whole warps
   int chunks = 1;     // of a thread, at a time
   bool whole = true;  // eight numbers lie side by side in memory, at multiples of 16 bytes
-  bool kept = true;   // all of a row is in registers; else the row is read once for each pass
+  bool kept = true;   // all of a row is in registers; else the row is read for its sums and again for y
 };
 
 struct NormArgs : NormCall {
   // Decided by the plan; all pointers are device addresses:
   NormCut cut;
+  int sms = 0;         // that it may use
   bool early = false;  // programmatic dependent launch
 };
 

@@ -155,6 +155,7 @@ gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operand
   gpu::NormArgs args;
   set_call(n, operands, &args);
   args.cut = cut;
+  args.sms = plan.gpu.sms;
   args.early = plan.gpu.sm >= 90;
   return args;
 }

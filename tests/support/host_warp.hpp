@@ -91,6 +91,15 @@ inline constexpr HostThreadIdx threadIdx{};
 inline int __shfl_sync(unsigned, int value, int from) {
   return testing::HostWarp::exchange(value)[static_cast<std::size_t>(from % 32)];
 }
+inline float __shfl_sync(unsigned, float value, int from, int width) {
+  const int first = testing::HostWarp::lane() / width * width;
+  return std::bit_cast<float>(
+      testing::HostWarp::exchange(std::bit_cast<int>(value))[static_cast<std::size_t>(first + from % width)]);
+}
+inline float __shfl_xor_sync(unsigned, float value, int by) {
+  const int from = testing::HostWarp::lane() ^ by;
+  return std::bit_cast<float>(testing::HostWarp::exchange(std::bit_cast<int>(value))[static_cast<std::size_t>(from)]);
+}
 inline int __shfl_up_sync(unsigned, int value, int by) {
   const int from = testing::HostWarp::lane() - by;
   return testing::HostWarp::exchange(value)[static_cast<std::size_t>(from < 0 ? from + by : from)];

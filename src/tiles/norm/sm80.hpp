@@ -20,7 +20,12 @@ inline constexpr int kNormMostThreadsOfTwo = kNormKept / kNormChunk / kNormChunk
 inline constexpr int kNormSegment =
     64;  // bytes of 16-bit numbers that the threads of a row move side by side, at least
 inline constexpr int kNormWarps = kNormMostThreadsOfTwo / 32;
-inline constexpr int kNormSharedBytes = 2 * kNormWarps * 8;  // two sums of each warp, for two reductions
+inline constexpr int kNormReductions = 4;  // slots of each warp: of two rows in turn, and two of a row summed again
+// Four sums of each warp, and a row on its way in 16 bits.
+inline constexpr int kNormSharedBytes = kNormReductions * kNormWarps * 16 + kNormKept * 2;
+
+// Rows of so many bytes are asked into L2 by the CTA that runs one wave of CTAs earlier.
+inline constexpr int kNormAhead = 16384;
 
 constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreadsOfTwo, kNormChunks, kNormSharedBytes}; }
 
