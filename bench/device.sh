@@ -119,7 +119,7 @@ fi
 # problem that a path refuses does not count. Where fewer ran, for example for want of time, device_report.py says so and
 # the exit code is 1. The environment variable STORM_SEED sets the seed, which is 1 by default. Another draws others.
 if section storm 240; then
-  limited "$seconds" "$work/storm.log" sh -c '"$0" verify --random 154000 --seconds "$1" --seed "$2" --json >"$3"' \
+  limited "$seconds" "$work/storm.log" sh -c '"$0" verify --random 176000 --seconds "$1" --seed "$2" --json >"$3"' \
     "$bin/falchion" "$((seconds > 30 ? seconds - 20 : seconds))" "${STORM_SEED:-1}" "$work/storm.json"
 fi
 if section bench 60; then

@@ -12,7 +12,7 @@ import sys
 import result_file
 
 # A storm with fewer problems than this of each operation and pass shows little.
-STORM_OPERATIONS = ("attention", "attention-backward", "linear", "linear-backward", "gemm", "norm", "quantise")
+STORM_OPERATIONS = ("attention", "attention-backward", "linear", "linear-backward", "gemm", "norm", "quantise", "norm-backward")
 STORM_PROBLEMS = 20000
 
 

@@ -132,15 +132,12 @@ std::string joined(const Parsed& lines) {
   return out;
 }
 
-// A GEMM has no pass, nor have a norm and Quantise.
+// A GEMM has no pass, nor has Quantise.
 template <class Problem>
 std::string story(const Problem& problem, Pass pass, const Target& target, Format format) {
   return explain(problem, pass, target, format);
 }
 std::string story(const Gemm& problem, Pass, const Target& target, Format format) {
-  return explain(problem, target, format);
-}
-std::string story(const Norm& problem, Pass, const Target& target, Format format) {
   return explain(problem, target, format);
 }
 std::string story(const Quantise& problem, Pass, const Target& target, Format format) {
@@ -151,7 +148,6 @@ Status make(const Problem& problem, Pass pass, const Target& target, Plan* out) 
   return Plan::make(problem, pass, target, out);
 }
 Status make(const Gemm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
-Status make(const Norm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
 Status make(const Quantise& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
 
 template <class Problem>
@@ -332,6 +328,12 @@ std::vector<Quantise> quantised() {
   return out;
 }
 
+/// The backward pass has the residual_out of a norm, and no residual.
+Norm gradients_of(Norm n) {
+  n.residual = false;
+  return n;
+}
+
 /// Compares the JSON with Plan::make, with the plan's data and with the text. docs/explain.md must name each key.
 TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   std::set<std::string> keys;
@@ -341,7 +343,10 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
       for (const LinearAttention& a : linear_problems()) check(a, pass, target, &keys);
     }
     for (const Gemm& g : gemms()) check(g, Pass::forward, target, &keys);
-    for (const Norm& n : norms()) check(n, Pass::forward, target, &keys);
+    for (const Norm& n : norms()) {
+      check(n, Pass::forward, target, &keys);
+      check(gradients_of(n), Pass::backward, target, &keys);
+    }
     for (const Quantise& q : quantised()) check(q, Pass::forward, target, &keys);
   }
   std::stringstream document;

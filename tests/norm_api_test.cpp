@@ -14,6 +14,7 @@
 #include "plan/text.hpp"
 #include "support/gpu_plan.hpp"
 #include "support/norm.hpp"
+#include "support/norm_backward.hpp"
 #include "support/to_c.hpp"
 #include "tiles/norm/sm80.hpp"
 
@@ -21,6 +22,51 @@ namespace falchion::testing {
 namespace {
 
 constexpr Norm kAll{.weight = true, .bias = true, .residual = true, .residual_out = true, .mean = true, .rstd = true};
+
+TEST(NormApi, GradientsAreRefusedWithWords) {
+  const Norm good{.dtype = DType::f32, .rows = 4, .d = 4, .weight = true, .residual_out = true};
+  struct Row {
+    void (*change)(Norm*);
+    Pass pass;
+    const char* why;
+  };
+  const Row rows[] = {
+      {[](Norm* n) { n->residual = true; }, Pass::backward,
+       "residual with pass = backward: x is the sum, residual_out of the forward pass"},
+      {[](Norm* n) { n->mean = true; }, Pass::backward, "mean with pass = backward: it is computed again from x"},
+      {[](Norm* n) { n->rstd = true; }, Pass::backward, "rstd with pass = backward: it is computed again from x"},
+      {[](Norm* n) { n->frozen = 4; }, Pass::backward,
+       "frozen = 4: it must be 0 to 3, where 1 is grad_x and 2 is grad_weight"},
+      {[](Norm* n) { n->frozen = 1; }, Pass::forward, "frozen = 1 with pass = forward: it has no gradients"},
+      {[](Norm*) {}, static_cast<Pass>(2), "pass = 2 is no Pass"},
+  };
+  Plan plan;
+  EXPECT_TRUE(Plan::make(good, Pass::backward, {}, &plan));
+  for (const Row& row : rows) {
+    Norm n = good;
+    row.change(&n);
+    EXPECT_EQ(Plan::make(n, row.pass, {}, &plan).why, row.why);
+  }
+}
+
+/// The one-call form takes the pass and what is not wanted from the tensors, and tensors that do not fit are refused.
+TEST(NormApi, GradientsInOneCall) {
+  NormGradients x = make_norm_gradients({"x", 2, 3, 2, 12, {.weight = true, .bias = true}}, DType::f32);
+  ASSERT_TRUE(norm(x.operands(), {.mean = true}, host_target()));
+  EXPECT_TRUE(matches(x, x));
+  NormOperands alone = x.operands();
+  alone.grad_weight = alone.grad_bias = {};
+  EXPECT_TRUE(norm(alone, {}, host_target()));
+  NormOperands odd = x.operands();
+  odd.grad_y.shape[1] = 5;
+  EXPECT_EQ(norm(odd, {}, host_target()).why, "grad_y.shape[1] = 5, but it must be 3");
+  odd = x.operands();
+  odd.grad_weight.shape[2] = 2;
+  EXPECT_EQ(norm(odd, {}, host_target()).why, "grad_weight.shape[2] = 2, but it must be 1");
+  odd = x.operands();
+  odd.grad_x.data = static_cast<float*>(odd.x.data) + 1;
+  EXPECT_EQ(norm(odd, {}, host_target()).why, "grad_x overlaps x");
+}
 
 TEST(NormApi, AProblemIsRefusedWithWords) {
   const Norm good{.dtype = DType::f32, .rows = 4, .d = 4};

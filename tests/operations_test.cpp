@@ -79,6 +79,7 @@ TEST(Operations, AProblemAndAPassNameOne) {
   EXPECT_STREQ(operation_of(LinearAttention{}, Pass::backward).name, "linear_attention_backward");
   EXPECT_STREQ(operation_of(Gemm{}).name, "gemm");
   EXPECT_STREQ(operation_of(Norm{}).name, "norm");
+  EXPECT_STREQ(operation_of(Norm{}, Pass::backward).name, "norm_backward");
   EXPECT_STREQ(operation_of(Quantise{}).name, "quantise");
 }
 

@@ -67,7 +67,7 @@ TEST(CommandOperations, StandInTheOrderOfTheirValuesAndAreFoundByName) {
   } catch (const UsageError& error) {
     EXPECT_EQ(error.what,
               "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward, gemm, "
-              "norm, quantise; did you mean linear?");
+              "norm, quantise, norm-backward; did you mean linear?");
   }
   EXPECT_EQ(operation_list(Kind::linear), "linear and linear-backward");
   EXPECT_EQ(operation_list(Kind::attention), "attention and attention-backward");

@@ -22,7 +22,7 @@ namespace falchion::tools::storm {
 namespace {
 
 constexpr Op kOps[] = {Op::attention, Op::linear, Op::linear_backward, Op::attention_backward,
-                       Op::gemm,      Op::norm,   Op::quantise};
+                       Op::gemm,      Op::norm,   Op::quantise,        Op::norm_backward};
 const std::vector<DType> kTypes = {DType::f32, DType::f16, DType::bf16};
 
 TEST(VerifyStorm, AProblemPrintsAsOneLineAndParsesBack) {

@@ -284,11 +284,8 @@ extern "C" {
         stream: *mut c_void,
     ) -> fal_status;
     pub fn fal_norm_explain(problem: *const fal_norm, target: *const fal_target, format: i32) -> *const c_char;
-    pub fn fal_norm_backward_explain(
-        problem: *const fal_norm,
-        target: *const fal_target,
-        format: i32,
-    ) -> *const c_char;
+    pub fn fal_norm_backward_explain(problem: *const fal_norm, target: *const fal_target, format: i32)
+        -> *const c_char;
     pub fn fal_norm_run(
         operands: *const fal_norm_operands,
         options: *const fal_norm,

@@ -118,6 +118,52 @@ fn both_norms_with_a_residual() -> Result<(), Error> {
     Ok(())
 }
 
+/// Against central differences of the sum of grad_y y.
+#[test]
+fn the_gradients_of_both_norms() -> Result<(), Error> {
+    let [rows, d] = [3, 12];
+    let (x, weight, grad_y) = (numbers(0, rows * d), numbers(2, d), numbers(3, rows * d));
+    for kind in [NormKind::Layer, NormKind::Rms] {
+        let loss = |x: &[f32]| -> f64 {
+            let of_row = |(i, row): (usize, &[f32])| {
+                let v: Vec<f64> = row.iter().map(|&v| v.into()).collect();
+                let mean = if kind == NormKind::Layer { v.iter().sum::<f64>() / d as f64 } else { 0.0 };
+                let rstd = (v.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / d as f64 + 1e-5).sqrt().recip();
+                (0..d).map(|j| f64::from(grad_y[i * d + j] * weight[j]) * (v[j] - mean) * rstd).sum::<f64>()
+            };
+            x.chunks(d).enumerate().map(of_row).sum()
+        };
+        let moved = |i: usize, by: f32| {
+            let mut other = x.clone();
+            other[i] += by;
+            loss(&other)
+        };
+        let step = 1.0 / 1024.0;
+        let expected: Vec<f32> =
+            (0..x.len()).map(|i| ((moved(i, step) - moved(i, -step)) / f64::from(2.0 * step)) as f32).collect();
+        let problem = NormProblem { weight: true, bias: true, ..NormProblem::new(kind, DType::F32, [rows, d]) };
+        let bias: Vec<f32> = (0..d).map(|j| (0..rows).map(|i| grad_y[i * d + j]).sum()).collect();
+        for backend in BACKENDS {
+            let (mut grad_x, mut grad_weight, mut grad_bias) =
+                (vec![0.0; rows * d], vec![f32::NAN; d], vec![f32::NAN; d]);
+            let (shape, row) = ([1, rows, 1, d], [1, 1, 1, d]);
+            let run = NormBackward {
+                grad_y: Tensor::new(&grad_y, shape)?,
+                x: Tensor::new(&x, shape)?,
+                weight: Some(Tensor::new(&weight, row)?),
+                grad_residual_out: None,
+                grad_x: Some(TensorMut::new(&mut grad_x, shape)?),
+                grad_weight: Some(TensorMut::new(&mut grad_weight, row)?),
+                grad_bias: Some(TensorMut::new(&mut grad_bias, row)?),
+            };
+            NormPlan::backward(&problem, target(backend))?.run_backward(run, &mut Workspace::default())?;
+            assert!(distance(&grad_x, &expected) < 1e-2, "{kind:?} on {backend:?}");
+            assert!(distance(&grad_bias, &bias) < 1e-5 && grad_weight.iter().all(|x| x.is_finite()));
+        }
+    }
+    Ok(())
+}
+
 const LINEAR: LinearProblem = LinearProblem {
     dtype: DType::F32,
     batch: 1,
