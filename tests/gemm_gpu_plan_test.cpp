@@ -117,8 +117,8 @@ TEST(GemmGpuPlan, TilesOfManyRowsShareA) {
 TEST(GemmGpuPlan, OperandsAlongRowsHaveATileOfWholeBoxes) {
   const PlanData plan = decided(gemm(5120, 5120, 5120), on(90));
   ASSERT_GE(plan.gpu.choices.size(), 2U);
-  EXPECT_STREQ(plan.gpu.choices[0].variant->level, "broad");
-  EXPECT_STREQ(plan.gpu.choices[1].variant->level, "wide");
+  EXPECT_EQ(plan.gpu.choices[0].variant->name(), "plain broad");
+  EXPECT_EQ(plan.gpu.choices[1].variant->name(), "plain wide");
 }
 
 /// The parts of the variants that take what TMA cannot follow are summed in the workspace, as before.
