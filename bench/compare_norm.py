@@ -5,9 +5,11 @@
 
 It needs torch with CUDA and libfalchion.so, and no compiler. A shape is rows x d. The kinds are rms and layer (with a weight,
 and layer with a bias too) and rms+residual, where a residual is added before and the sum is written; torch takes an addition
-and a norm for that. The copy is torch's copy_ of one tensor to another, for rms+residual of two. The calls of a cell are a
-CUDA graph that walks over copies of the operands, together at least three times as large as the L2. copy is the time of the
-copy divided by Falchion's: the share of the copy's bandwidth. torch is the time of torch divided by Falchion's.
+and a norm for that. rms-backward and layer-backward are the gradients of x, weight and bias (with +residual the gradient of
+the sum is added); torch has the statistics from its forward pass. The copy is torch's copy_ of one tensor to another, for
+rms+residual of two. The calls of a cell are a CUDA graph that walks over copies of the operands, together at least three times
+as large as the L2. share is the rate of Falchion's bytes divided by that of the copy's, where x, y and their like count. torch
+is the time of torch divided by Falchion's.
 """
 import argparse
 import math
@@ -19,7 +21,7 @@ import sys
 import result_file
 
 SHAPES = ("16384x1024", "16384x4096", "16384x8192", "4096x4096", "4096x16384", "524288x128", "16x4096", "1x4096")
-KINDS = ("rms", "layer", "rms+residual")
+KINDS = ("rms", "layer", "rms+residual", "rms-backward", "layer-backward", "rms-backward+residual")
 LEAST_CALLS = 16  # in a graph, where a call is short
 
 
@@ -37,6 +39,61 @@ def parse():
     if not os.path.exists(options.lib):
         parser.error(f"no libfalchion.so at {options.lib}; build it (./dev device-build) and give --lib")
     return options
+
+
+def matrices(kind):
+    """How many matrices of the size of x a call reads and writes."""
+    return (3 if "backward" in kind else 2) + ("residual" in kind) * (1 if "backward" in kind else 2)
+
+
+def gradients(rows, d, kind, dtype):
+    import torch
+    make = lambda *shape: torch.randn(*shape, device="cuda").to(dtype)
+    empty = lambda *shape: torch.full(shape, math.nan, device="cuda", dtype=dtype)
+    out = {"x": make(rows, d), "weight": make(d), "grad_y": make(rows, d), "grad_x": empty(rows, d), "grad_weight": empty(d)}
+    if kind.startswith("layer"):
+        out["grad_bias"] = empty(d)
+    if kind.endswith("+residual"):
+        out["grad_residual_out"] = make(rows, d)
+    return out
+
+
+def statistics_of(o):
+    import torch
+    x = o["x"].float()
+    return {"mean": x.mean(1, keepdim=True), "rstd": torch.rsqrt(x.var(1, correction=0, keepdim=True) + 1e-5),
+            "rms": torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5)}
+
+
+def gradients_by_torch(o, kind, known):
+    import torch
+    d = [o["x"].shape[1]]
+    if kind.startswith("layer"):
+        return torch.ops.aten.native_layer_norm_backward(o["grad_y"], o["x"], d, known["mean"], known["rstd"], o["weight"],
+                                                         o["weight"], [True, True, True])
+    grad_x, grad_weight = torch.ops.aten._fused_rms_norm_backward(o["grad_y"], o["x"], d, known["rms"], o["weight"],
+                                                                  [True, True])
+    if kind.endswith("+residual"):
+        grad_x += o["grad_residual_out"]
+    return grad_x, grad_weight
+
+
+def check_gradients(o, kind):
+    """The largest error of each gradient, as a share of its largest number, is within two units, beside double."""
+    import torch
+    x, weight = (o[name].double().requires_grad_() for name in ("x", "weight"))
+    bias = torch.zeros_like(weight).requires_grad_()
+    functional, d = torch.nn.functional, (o["x"].shape[1],)
+    y = functional.layer_norm(x, d, weight, bias, 1e-5) if kind.startswith("layer") else functional.rms_norm(x, d, weight, 1e-5)
+    y.backward(o["grad_y"].double())
+    more = o["grad_residual_out"].double() if "grad_residual_out" in o else 0
+    wrong = []
+    for name, exact in {"grad_x": x.grad + more, "grad_weight": weight.grad, "grad_bias": bias.grad}.items():
+        if name in o:
+            error = ((o[name].double() - exact).abs().max() / exact.abs().max()).item()
+            if not error <= 2 * torch.finfo(o[name].dtype).eps:
+                wrong.append(f"{name} is off by {error:.2e}")
+    return "WRONG: " + ", ".join(wrong) if wrong else "ok"
 
 
 def operands(rows, d, kind, dtype):
@@ -81,20 +138,29 @@ def cell(bench, fal, rows, d, kind, options):
     import torch
     import torch_rivals
     dtype = {**torch_rivals.DTYPES, "f32": torch.float32}[options.dtype]
-    moved = rows * d * torch.finfo(dtype).bits // 8 * (4 if kind == "rms+residual" else 2)
+    backward = "backward" in kind
+    moved = rows * d * torch.finfo(dtype).bits // 8 * matrices(kind)
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = [operands(rows, d, kind, dtype) for _ in range(max(1, min(64, math.ceil(3 * l2 / moved))))]
-    ours = [fal.norm_plan(kind="layer" if kind == "layer" else "rms", **o) for o in sets]
+    make = gradients if backward else operands
+    sets = [make(rows, d, kind, dtype) for _ in range(max(1, min(64, math.ceil(3 * l2 / moved))))]
+    plan = fal.norm_backward_plan if backward else fal.norm_plan
+    ours = [plan(kind="layer" if kind.startswith("layer") else "rms", **o) for o in sets]
     ours[0]()
     torch.cuda.synchronize()
-    found = check(sets[0], kind)
+    found = check_gradients(sets[0], kind) if backward else check(sets[0], kind)
+    known = [statistics_of(o) for o in sets] if backward else []
     repeats = math.ceil(LEAST_CALLS / len(sets))
     walks = {"falchion": lambda: [call() for call in ours], "torch": lambda: [by_torch(o, kind) for o in sets],
              "copy": lambda: [by_copy(o, kind) for o in sets]}
+    if backward:
+        walks["torch"] = lambda: [gradients_by_torch(o, kind, of) for o, of in zip(sets, known)]
+        walks["copy"] = lambda: [o["grad_x"].copy_(o["x"]) for o in sets]
     graphs = {name: torch_rivals.in_graph(walk, repeats) for name, walk in walks.items()}
     samples, clocks = bench.interleaved(graphs, options.mode, options.rounds, 1)
     ms = {name: statistics.median(list_) / len(sets) / repeats for name, list_ in samples.items()}
-    return {"name": f"{rows}x{d}", "kind": kind, "mode": options.mode, "ms": ms, "share_of_copy": ms["copy"] / ms["falchion"],
+    copied = 4 if kind == "rms+residual" else 2
+    return {"name": f"{rows}x{d}", "kind": kind, "mode": options.mode, "ms": ms,
+            "share_of_copy": matrices(kind) / copied * ms["copy"] / ms["falchion"],
             "torch_over_falchion": ms["torch"] / ms["falchion"], "tb_per_s": moved / ms["falchion"] / 1e9, "check": found,
             "plan": ours[0].describe, "clocks": clocks, "copies": len(sets)}
 

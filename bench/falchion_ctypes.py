@@ -97,7 +97,8 @@ class Falchion:
             lib.fal_quantise_init.restype = Quantise
         if hasattr(lib, "fal_norm_init"):
             lib.fal_norm_init.restype = Norm
-            lib.fal_norm_plan_make.argtypes = [POINTER(Norm), POINTER(Target), POINTER(c_void_p)]
+            for make in (lib.fal_norm_plan_make, lib.fal_norm_backward_plan_make):
+                make.argtypes = [POINTER(Norm), POINTER(Target), POINTER(c_void_p)]
             lib.fal_norm_plan_run.argtypes = [c_void_p, POINTER(NormOperands), c_void_p, c_size_t, c_void_p]
 
     def check(self, status):
@@ -217,6 +218,26 @@ class Falchion:
         plan = c_void_p()
         self.check(self.lib.fal_norm_plan_make(byref(problem), byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_norm_plan_run, operands, (x, y, residual, residual_out, weight, bias))
+
+    def norm_backward_plan(self, x, grad_y, grad_x, kind="rms", weight=None, grad_weight=None, grad_bias=None,
+                           grad_residual_out=None):
+        """The same for the gradients of a norm, on the GPU of x; grad_residual_out is a matrix of the type of x."""
+        problem = self.lib.fal_norm_init()
+        problem.dtype, problem.dtype_y = matrix_view(x).dtype, matrix_view(grad_y).dtype
+        problem.kind = ("layer", "rms").index(kind)
+        problem.rows, problem.d = x.shape
+        problem.weight, problem.bias = weight is not None, grad_bias is not None
+        problem.residual_out = grad_residual_out is not None
+        operands = NormOperands(size=ctypes.sizeof(NormOperands))
+        tensors = {"x": x, "weight": weight, "grad_y": grad_y, "grad_residual_out": grad_residual_out, "grad_x": grad_x,
+                   "grad_weight": grad_weight, "grad_bias": grad_bias}
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                setattr(operands, name, matrix_view(tensor))
+        target = Target(size=ctypes.sizeof(Target), backend=BACKENDS["best"])
+        plan = c_void_p()
+        self.check(self.lib.fal_norm_backward_plan_make(byref(problem), byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_norm_plan_run, operands, tuple(tensors.values()))
 
     def runner(self, plan, run, operands, tensors):
         import torch

@@ -43,7 +43,8 @@ list(APPEND cuda_sources tests/attention_forward_test.cpp tests/attention_backwa
   tests/empty_extents_test.cpp tests/linear_attention_test.cpp tests/linear_laws_test.cpp
   tests/linear_contract_test.cpp tests/plan_time_test.cpp tests/gemm_test.cpp
   tests/gemm_contract_test.cpp tests/gemm_memory_test.cpp tests/gemm_scaled_test.cpp tests/norm_test.cpp
-  tests/norm_contract_test.cpp tests/norm_memory_test.cpp tests/quantise_test.cpp)
+  tests/norm_contract_test.cpp tests/norm_memory_test.cpp tests/norm_backward_test.cpp
+  tests/norm_backward_contract_test.cpp tests/quantise_test.cpp)
 foreach(source IN LISTS cuda_sources)
   falchion_cuda_test(${source})
 endforeach()

@@ -289,6 +289,8 @@ FUNCTION(py_linear_attention_backward);
 FUNCTION(py_gemm);
 FUNCTION(py_layer_norm);
 FUNCTION(py_rms_norm);
+FUNCTION(py_layer_norm_backward);
+FUNCTION(py_rms_norm_backward);
 FUNCTION(py_quantise);
 PyObject* call_gemm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
 PyObject* call_layer_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
@@ -298,6 +300,9 @@ FUNCTION(py_merge);
 FUNCTION(py_validate_lengths);
 PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
 FUNCTION(torch_attention);
+/* What both passes of a norm read in the same way (norm.c): the last of the axes (b, s, h, d). */
+int view_numbers(const array* a, fal_tensor* out);
+const array* take_rows(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 /* What both passes read in the same way (attention.c). */
 /* q, k and v, and what `forwards`, which may be null, says of a cache. */
 int take_qkv(call* call, PyObject* const* qkv, PyObject* const* forwards);
@@ -319,6 +324,7 @@ int ready_attention_backward(void);
 int ready_linear(void);
 int ready_gemm(void);
 int ready_norm(void);
+int ready_norm_backward(void);
 int ready_quantise(void);
 int ready_merge(void);
 int ready_torch(void);

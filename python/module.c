@@ -30,6 +30,8 @@ static PyMethodDef functions[] = {
     {"gemm", WITH_NAMES(py_gemm), DOC_gemm},
     {"layer_norm", WITH_NAMES(py_layer_norm), DOC_layer_norm},
     {"rms_norm", WITH_NAMES(py_rms_norm), DOC_rms_norm},
+    {"layer_norm_backward", WITH_NAMES(py_layer_norm_backward), DOC_layer_norm_backward},
+    {"rms_norm_backward", WITH_NAMES(py_rms_norm_backward), DOC_rms_norm_backward},
     {"quantise", WITH_NAMES(py_quantise), DOC_quantise},
     {"merge", WITH_NAMES(py_merge), DOC_merge},
     {"validate_lengths", WITH_NAMES(py_validate_lengths), DOC_validate_lengths},
@@ -78,8 +80,8 @@ static PyObject* create(PyObject* spec, PyModuleDef* definition) {
 static int fill(PyObject* module) {
   if (module == the_module) return 0;
   if (!add_errors(module) || !add_plan_type(module) || !ready_attention() || !ready_attention_backward() ||
-      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_quantise() || !ready_merge() || !ready_torch() ||
-      !add_options(module))
+      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_norm_backward() || !ready_quantise() ||
+      !ready_merge() || !ready_torch() || !add_options(module))
     return -1;
   the_module = Py_NewRef(module);
   return 0;

@@ -57,17 +57,17 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
     g.dtype_d = DType::bf16;
     g.scaling = Scaling::row_col;
     const PlanData plan = decided(g, on(90));
-    EXPECT_EQ(level_of(g, on(90)), "sm90 bytes");
+    EXPECT_EQ(level_of(g, on(90)), dtype == DType::i8 ? "sm90 bytes" : "sm90 bytes tall");
     EXPECT_EQ(level_of(g, on(90, Backend::sm80)), "sm80 general");
-    EXPECT_EQ(plan.gemm().rows, 256);
+    EXPECT_EQ(plan.gemm().rows, dtype == DType::i8 ? 256 : 512);
     EXPECT_EQ(plan.gemm().columns, dtype == DType::i8 ? 256 : 128);
     EXPECT_EQ(own_cut(plan).depth % 128, 0);
     EXPECT_STREQ(for_any(plan)->level, "general");
     const std::string story = explain(g, on(90));
-    EXPECT_NE(story.find("  sm90 bytes    16-byte aligned, a and b contiguous along k, strides that TMA accepts (above "
-                         "0; if k has two axes, the inner one a multiple of 128): "),
-              std::string::npos)
-        << story;
+    const std::string needs =
+        "16-byte aligned, a and b contiguous along k, strides that TMA accepts (above 0; if k has two axes, the inner "
+        "one a multiple of 128): ";
+    EXPECT_NE(story.find(text("  ", level_of(g, on(90)), "    ", needs)), std::string::npos) << story;
   }
 }
 
@@ -87,21 +87,38 @@ TEST(GemmGpuPlan, PartsOfK) {
   EXPECT_EQ(own_cut(decided(gemm(64, 64, 0), on(90))).splits, 1);
 }
 
-/// Few rows on Hopper: the parts of k are a cluster of 1 to 8 CTAs with blocks for each, tiles are narrower where SMs
-/// would be idle, and most SMs have the same to load.
+/// Few rows on Hopper: tiles side by side and the parts of k are a cluster of 1 to 8 CTAs with blocks for each, tiles
+/// are narrower where SMs would be idle, and most SMs have the same to load.
 TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
   for (const std::int64_t m : {1, 16, 64})
     for (const std::int64_t n : {256, 1024, 4096, 6144, 10240, 28672})
       for (const std::int64_t k : {64, 1024, 4096, 14336}) {
         const GemmGpuCut cut = own_cut(decided(gemm(m, n, k), on(90)));
-        SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " CTAs"));
-        EXPECT_TRUE(cut.splits >= 1 && cut.splits <= 8);
-        EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 16 == 0);
+        SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " parts, ",
+                          cut.neighbours, " tiles"));
+        EXPECT_TRUE(cut.splits >= 1 && cut.neighbours >= 1 && cut.splits * cut.neighbours <= 8);
+        EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 8 == 0);
         EXPECT_GE(cut.items * cut.columns, n);
         EXPECT_TRUE(cut.splits == 1 || k / 64 >= 4 * cut.splits);
         const std::int64_t ctas = cut.items * cut.splits, rounds = ctas / 132 + (ctas % 132 != 0);
         if (n >= 4096 && k >= 4096) { EXPECT_GE(ctas, rounds * 132 * 8 / 10); }
       }
+}
+
+/// With 64 rows A is as many bytes as B's part of a narrow tile, so two tiles share it. With 16 rows it is not.
+TEST(GemmGpuPlan, TilesOfManyRowsShareA) {
+  EXPECT_EQ(own_cut(decided(gemm(64, 4096, 4096), on(90))).neighbours, 2);
+  EXPECT_EQ(own_cut(decided(gemm(16, 4096, 4096), on(90))).neighbours, 1);
+  const std::string story = explain(gemm(64, 4096, 4096), on(90));
+  EXPECT_NE(story.find("k stays whole, 2 tiles side by side share a"), std::string::npos) << story;
+}
+
+/// A tile whose columns are no boxes of 64 is for operands along k; the best other tile takes those along their rows.
+TEST(GemmGpuPlan, OperandsAlongRowsHaveATileOfWholeBoxes) {
+  const PlanData plan = decided(gemm(5120, 5120, 5120), on(90));
+  ASSERT_GE(plan.gpu.choices.size(), 2U);
+  EXPECT_EQ(plan.gpu.choices[0].variant->name(), "plain broad");
+  EXPECT_EQ(plan.gpu.choices[1].variant->name(), "plain wide");
 }
 
 /// The parts of the variants that take what TMA cannot follow are summed in the workspace, as before.
@@ -306,12 +323,11 @@ class GemmBytesOnGpu : public ::testing::Test {
   alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
 };
 
-/// D goes through the epilogue, since the scales of a run are not the plan's to know.
 TEST_F(GemmBytesOnGpu, DenseOnesAreMovedAlongK) {
-  EXPECT_EQ(taken(operands()), "sm90 bytes");
+  EXPECT_EQ(taken(operands()), "sm90 bytes narrow");
   const PlanData plan = plan_of(on(90, Backend::sm90));
   const gpu::GemmArgs x = to_gpu_gemm_args(plan, *plan.variant, operands(), nullptr);
-  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_whole && !x.d_boxes);
+  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && !x.plain);
 }
 
 /// wgmma takes bytes along k alone, and TMA rows that lie multiples of 16 bytes apart.
@@ -341,7 +357,7 @@ TEST_F(GemmBytesOnGpu, HeadsAreBoxesOfTma) {
     x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
     x.b.shape = {1, kN, kK / k1, k1};
     x.b.stride = {kN * kK, kK, k1, 1};
-    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes" : "sm80 general");
+    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes narrow" : "sm80 general");
   }
 }
 

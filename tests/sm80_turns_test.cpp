@@ -1,6 +1,6 @@
-// tests/sm80_turns_test.cpp: plays the turns by which the CTAs of sm80's backward kernel of kind once add to grad_q, on
-// the host, with the kernel's own tiles and numbers. No CTA may wait for one that never comes, whatever the lengths on
-// the device say. With lengths that are right the order of the sums is fixed.
+// tests/sm80_turns_test.cpp: plays the turns by which the CTAs of sm80's kernel of kind once and of Hopper's kernel
+// of kind plain add to grad_q, on the host, with the kernels' own tiles, steps and numbers. No CTA may wait for one
+// that never comes, whatever the lengths on the device say. With lengths that are right the order of the sums is fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,26 +10,64 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/attention_backward/order.hpp"
 #include "plan/text.hpp"
 #include "sm80/attention_backward/once/order.hpp"
+#include "sm90/attention_backward/step.hpp"
 #include "support/host_warp.hpp"
 #include "tiles/attention_backward/sm80.hpp"
+#include "tiles/attention_backward/sm90.hpp"
 
 #include "gpu/attention_backward/tile.cuh"  // This comes after the warp of the host.
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 namespace {
 
-using gpu::AttentionBackwardArgs, gpu::BackwardDivisors, gpu::BackwardLayout, gpu::BackwardTile, gpu::Owner;
+/// What is different in sm80's kernel: the last tile of keys adds first, and the walk over the rows.
+template <int kD>
+struct OnSm80 {
+  static constexpr sm80::BackwardTiles kTiles = sm80::attention_backward_tiles(sm80::BackwardKind::once, kD);
+  static constexpr int kRows = kTiles.visited, kKeys = kTiles.own;
+  static constexpr bool kLastTileFirst = true;
+
+  static int adders_before(const AttentionBackwardArgs& a, const BackwardTile& t, int tile) {
+    const std::int64_t past = std::min(tile * kRows + kRows, t.q.length) + t.mask.shift + t.mask.right;
+    const int keys = sm80::keys_with_owner(t.own0, t.k.length, a.key_tiles - t.tile, kKeys);
+    return sm80::adders_before(t.own0, past, keys, kKeys);
+  }
+  template <class Visit>
+  static void walk(const BackwardTile& t, Visit visit) {
+    for (int head = t.h; head < t.h + t.heads; ++head) {
+      for (int tile = t.begin; tile < t.end; ++tile) visit(head, tile);
+    }
+  }
+};
+
+/// The same of Hopper's.
+template <int kD>
+struct OnSm90 {
+  static constexpr sm90::BackwardTiles kTiles = sm90::attention_backward_tiles(kD);
+  static constexpr int kRows = kTiles.rows, kKeys = kTiles.keys;
+  static constexpr bool kLastTileFirst = false;
+
+  static int adders_before(const AttentionBackwardArgs&, const BackwardTile& t, int tile) {
+    return sm90::adders_before(t.own0, std::int64_t{tile} * kRows + t.mask.shift - t.mask.left, kKeys);
+  }
+  template <class Visit>
+  static void walk(const BackwardTile& t, Visit visit) {
+    for (sm90::BackwardStep step(t, sm90::first_tile(t, t.own0 / kKeys, false)); step.there(); step.advance())
+      visit(step.head, step.tile);
+  }
+};
 
 /// Runs the CTAs of a launch one after another, like a device with room for a single one. If that ends, so does any run
 /// in which CTAs start in the order of their numbers: no CTA ever waits for one that has not started.
-template <int kD>
+template <class Kernel>
 class Turns {
  public:
   Turns(const AttentionBackwardArgs& args, int together) : a_(args), together_(together) {
-    a_.row_tiles = gpu::backward_tiles(a_, a_.s_q, a_.total_q, kRows);
-    a_.key_tiles = gpu::backward_tiles(a_, a_.s_k, a_.total_k, kKeys);
+    a_.row_tiles = backward_tiles(a_, a_.s_q, a_.total_q, Kernel::kRows);
+    a_.key_tiles = backward_tiles(a_, a_.s_k, a_.total_k, Kernel::kKeys);
     const BackwardLayout layout = BackwardLayout::of(a_);
     turns_.assign(static_cast<std::size_t>(layout.heads(a_) * layout.rows / 64), 0);
   }
@@ -41,27 +79,25 @@ class Turns {
     if (blocks == 0) return "";  // There is no launch.
     const BackwardDivisors by(a_, Owner::keys, 1);
     const int tiles = by.tiles.divisor;
-    for (int block = 0; block < blocks; ++block) {
+    std::string bad;
+    for (int block = 0; block < blocks && bad.empty(); ++block) {
       const BackwardTile t = tile_of(by, tile_of_block(block, tiles, blocks / tiles, together_));
       if (t.own0 >= t.k.length) continue;
-      for (int head = 0; head < t.heads; ++head) {
-        for (int tile = t.begin; tile < t.end; ++tile) {
-          const std::string bad = add(t, head, tile, overlap);
-          if (!bad.empty()) return text("block ", block, ", ", bad);
-        }
-      }
+      Kernel::walk(t, [&](int head, int tile) {
+        if (bad.empty()) bad = add(t, head, tile, overlap);
+      });
+      if (!bad.empty()) bad = text("block ", block, ", ", bad);
     }
-    return "";
+    return bad;
   }
 
  private:
-  static constexpr BackwardTiles kTiles = attention_backward_tiles(BackwardKind::once, kD);
-  static constexpr int kRows = kTiles.visited, kKeys = kTiles.own;
-
   /// Packed tiles are found by a warp.
   BackwardTile tile_of(const BackwardDivisors& by, int x) const {
     BackwardTile tile{};
-    const auto find = [&] { tile = BackwardTile::of<Owner::keys, kKeys, kRows>(a_, by, x, true); };
+    const auto find = [&] {
+      tile = BackwardTile::of<Owner::keys, Kernel::kKeys, Kernel::kRows>(a_, by, x, Kernel::kLastTileFirst);
+    };
     if (!a_.packed) {
       find();
     } else {
@@ -71,12 +107,10 @@ class Turns {
   }
   std::string add(const BackwardTile& t, int head, int tile, bool overlap) {
     const BackwardLayout layout = BackwardLayout::of(a_);
-    const std::int64_t row = layout.first_row(a_, t.b, t.h + head, t.q.begin) + tile * kRows;
-    const std::string where = text("keys from ", t.own0, " on, head ", t.h + head, ", rows from ", row, " on: ");
-    if (row < 0 || row + kRows > layout.heads(a_) * layout.rows) return where + "outside of the workspace";
-    const std::int64_t past = std::min(tile * kRows + kRows, t.q.length) + t.mask.shift + t.mask.right;
-    const int keys = keys_with_owner(t.own0, t.k.length, a_.key_tiles - t.tile, kKeys);
-    const int wanted = adders_before(t.own0, past, keys, kKeys);
+    const std::int64_t row = layout.first_row(a_, t.b, head, t.q.begin) + tile * Kernel::kRows;
+    const std::string where = text("keys from ", t.own0, " on, head ", head, ", rows from ", row, " on: ");
+    if (row < 0 || row + Kernel::kRows > layout.heads(a_) * layout.rows) return where + "outside of the workspace";
+    const int wanted = Kernel::adders_before(a_, t, tile);
     int& passed = turns_[static_cast<std::size_t>(row / 64)];
     if (wanted < 0) return text(where, "waits for ", wanted);
     if (passed < wanted) return text(where, "waits for ever for ", wanted, " CTAs, of which ", passed, " come");
@@ -120,14 +154,16 @@ void expect_an_end(AttentionBackwardArgs a, bool overlap) {
       a.diagonal = a.bottom_right ? 0 : diagonal;
       for (const int together : {1, 2}) {
         const std::string band = text("band ", left, " ", right, " at ", diagonal, " together ", together);
-        ASSERT_EQ(Turns<64>(a, together).run(overlap), "") << "d 64 " << band;
-        ASSERT_EQ(Turns<128>(a, together).run(overlap), "") << "d 128 " << band;
+        ASSERT_EQ(Turns<OnSm80<64>>(a, together).run(overlap), "") << "sm80, d 64 " << band;
+        ASSERT_EQ(Turns<OnSm80<128>>(a, together).run(overlap), "") << "sm80, d 128 " << band;
+        ASSERT_EQ(Turns<OnSm90<64>>(a, together).run(overlap), "") << "sm90, d 64 " << band;
+        ASSERT_EQ(Turns<OnSm90<128>>(a, together).run(overlap), "") << "sm90, d 128 " << band;
       }
     }
   }
 }
 
-TEST(Sm80Turns, ComeInAFixedOrder) {
+TEST(BackwardTurns, ComeInAFixedOrder) {
   for (const std::int64_t s_q : {1, 64, 129, 700}) {
     for (const std::int64_t s_k : {0, 1, 128, 129, 650}) expect_an_end(problem(2, s_q, s_k), false);
   }
@@ -141,8 +177,8 @@ TEST(Sm80Turns, ComeInAFixedOrder) {
 }
 
 /// Sequences that overlap have more tiles of keys than there are CTAs. Those of the last tiles are missing then, for
-/// which the others would wait.
-TEST(Sm80Turns, ComeToAnEndWhateverTheLengthsSay) {
+/// which the others would wait on sm80.
+TEST(BackwardTurns, ComeToAnEndWhateverTheLengthsSay) {
   const std::vector<std::int32_t> right{0, 300, 500, 600, 650};
   for (const std::vector<std::int32_t>& broken : {std::vector<std::int32_t>{0, 650, 0, 650, 650},
                                                   {-5, 1 << 30, 7, -(1 << 30), 1 << 30},
@@ -153,7 +189,7 @@ TEST(Sm80Turns, ComeToAnEndWhateverTheLengthsSay) {
     expect_an_end(packed(broken, broken, 650, 650), true);
   }
 }
-TEST(Sm80Turns, ComeToAnEndWithRandomLengths) {
+TEST(BackwardTurns, ComeToAnEndWithRandomLengths) {
   std::mt19937 random(3);
   const auto below = [&](unsigned limit) { return static_cast<std::int32_t>(random() % limit); };
   for (int round = 0; round < 10; ++round) {
@@ -171,4 +207,4 @@ TEST(Sm80Turns, ComeToAnEndWithRandomLengths) {
 }
 
 }  // namespace
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

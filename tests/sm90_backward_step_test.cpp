@@ -21,7 +21,7 @@ std::vector<std::pair<int, int>> walk(const Tile& tile, int first) {
   return visited;
 }
 
-TEST(BackwardStep, VisitsEachTileOfEachHeadOnceAndEndsOneHeadBeforeTheNext) {
+TEST(BackwardStep, VisitsEachTileOnceInAllHeadsBeforeTheNext) {
   for (const Tile& tile : {Tile{0, 1, 0, 1}, Tile{6, 3, 0, 7}, Tile{4, 2, 5, 9}, Tile{0, 4, 2, 3}}) {
     for (int number = 0; number < 9; ++number) {
       for (const bool any_order : {false, true}) {
@@ -30,7 +30,8 @@ TEST(BackwardStep, VisitsEachTileOfEachHeadOnceAndEndsOneHeadBeforeTheNext) {
         ASSERT_EQ(visited.size(), static_cast<std::size_t>(count * tile.heads));
         std::set<std::pair<int, int>> different;
         for (std::size_t i = 0; i < visited.size(); ++i) {
-          EXPECT_EQ(visited[i].first, tile.h + static_cast<int>(i) / count);
+          EXPECT_EQ(visited[i].first, tile.h + static_cast<int>(i) % tile.heads);
+          EXPECT_EQ(visited[i].second, visited[i - i % static_cast<std::size_t>(tile.heads)].second);
           EXPECT_TRUE(tile.begin <= visited[i].second && visited[i].second < tile.end) << visited[i].second;
           different.insert(visited[i]);
         }
@@ -56,6 +57,23 @@ TEST(BackwardStep, WithAnyOrderTheCtasOfAHeadVisitDifferentTilesAtATime) {
     for (int step = 0; step < tiles; ++step) at_step[step].insert(visited[static_cast<std::size_t>(step)].second);
   }
   for (const auto& [step, visited] : at_step) EXPECT_EQ(visited.size(), static_cast<std::size_t>(ctas)) << step;
+}
+
+TEST(BackwardStep, TheCtasOfAGroupOfHeadsKeepTogether) {
+  for (int number = 0; number < 5; ++number) {
+    const Tile tile{4, 4, 0, 16};
+    EXPECT_EQ(walk(tile, first_tile(tile, number, true)).front(), std::pair(4, 15));
+  }
+}
+
+TEST(BackwardStep, UnderACausalBandFewTilesOfAHeadStartAtATime) {
+  gpu::AttentionBackwardArgs a;
+  a.key_tiles = 32;
+  EXPECT_EQ(tiles_at_once(a), 32);
+  a.right = 0;
+  EXPECT_EQ(tiles_at_once(a), 8);
+  a.any_order = true;
+  EXPECT_EQ(tiles_at_once(a), 32);
 }
 
 TEST(BackwardStep, ThereIsNoStepWhereNoRowSeesTheKeys) {

@@ -10,7 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <cute/tensor.hpp>  // CuTe's headers need this one first.
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as src/sm90/gemm/plain.cuh
+#include <cute/tensor.hpp>                     // CuTe's headers need this one first.
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
@@ -46,16 +47,18 @@ void for_each_variant(F f) {
       call(GemmConfig<sm90::i8, k, k, tile>{}, name);
     } else {
       call(GemmConfig<sm90::bf16, k, k, tile>{}, name);
-      call(GemmConfig<sm90::f16, k, rows, tile>{}, name);
-      call(GemmConfig<sm90::bf16, rows, k, tile>{}, name);
-      call(GemmConfig<sm90::f16, rows, rows, tile>{}, name);
+      if constexpr (!sm90::gemm_tiles(kind, tile).only_along_k()) {
+        call(GemmConfig<sm90::f16, k, rows, tile>{}, name);
+        call(GemmConfig<sm90::bf16, rows, k, tile>{}, name);
+        call(GemmConfig<sm90::f16, rows, rows, tile>{}, name);
+      }
     }
   };
 #define TILE_gemm_sm90(kind, d, tile, ...)                     \
   call_all(std::integral_constant<GemmKind, GemmKind::kind>{}, \
            std::integral_constant<VariantTile, VariantTile::tile>{}, #kind " " #tile);
 #include "tiles/gemm/tiles.def"
-  EXPECT_GE(count, 18);  // four tiles of 16 bits, lying in four ways, and two of bytes
+  EXPECT_GE(count, 22);  // four tiles of 16 bits, lying in four ways, one along k alone, and five of bytes
 }
 
 /// Where TMA puts an element of a box whose lines have 128 bytes, counted in elements: the 16-byte chunks of a line are
@@ -130,7 +133,7 @@ TEST(Sm90GemmLayouts, BoxesAreAligned) {
     EXPECT_EQ(sizeof(shared.b[0]) % 1024, 0U);
     EXPECT_EQ(sizeof(shared.out[0]) % 1024, 0U);
     EXPECT_EQ(Config::kBoxRows * Config::kDepth * kBytes % 1024, 0U);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&shared.bias) % 8, 0U) << "two columns are read at a time";
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&shared.of_columns) % 8, 0U) << "two columns are read at a time";
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&shared.full) % 8, 0U) << "barriers";
   });
 }
@@ -148,24 +151,30 @@ TEST(Sm90GemmLayouts, Registers) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
     constexpr int kEntry = 65536 / Config::kThreads / 8 * 8;
+    if (Config::kConsumerRegisters == 0) {  // two warpgroups, whose threads have up to 255 as it is
+      EXPECT_EQ(Config::kProducerRegisters, 0);
+      EXPECT_GE(kEntry, 256);
+      return;
+    }
     EXPECT_LE(Config::kConsumers * Config::kConsumerRegisters + Config::kProducerRegisters,
               kEntry * (Config::kConsumers + 1));
     for (const int registers : {Config::kConsumerRegisters, Config::kProducerRegisters})
       EXPECT_TRUE(registers % 8 == 0 && registers >= 24 && registers <= 256) << registers;
     EXPECT_GE(Config::kConsumerRegisters, kEntry) << "setmaxnreg.inc";
     EXPECT_LE(Config::kProducerRegisters, kEntry) << "setmaxnreg.dec";
-    EXPECT_GE(Config::kConsumerRegisters, Config::kColumns / 2 * (Config::kPromoted ? 2 : 1) + 40) << "the sums";
+    const int accumulators = Config::kPromoted ? (Config::kWaves == 1 ? 2 : 1) : 0;
+    EXPECT_GE(Config::kConsumerRegisters, Config::kNumbers + accumulators * Config::kColumns / 2 + 40) << "the sums";
   });
 }
 
 // ---- What follows the sums ------------------------------------------------------------------------------------------
 
-/// Calls f for the tiles whose D goes through boxes, lying in one way, since what follows the sums is the same in all.
+/// Calls f for each tile with operands that lie in one way, since what follows the sums is the same in all.
 template <class F>
-void for_each_boxed(F f) {
+void for_each_tile(F f) {
   for_each_variant([&](auto variant) {
     using Config = decltype(variant);
-    if constexpr (Config::kBoxed && Config::kMajorA == Major::k && Config::kMajorB == Major::k) f(variant);
+    if constexpr (Config::kMajorA == Major::k && Config::kMajorB == Major::k) f(variant);
   });
 }
 
@@ -176,7 +185,7 @@ void for_each_sum(F f) {
   const auto places = make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kColumns>>{});
   for (int thread = 0; thread < 128 * Config::kConsumers; ++thread) {
     const auto own = typename Config::Mma{}.get_thread_slice(thread).partition_C(places);
-    ASSERT_EQ(static_cast<int>(size(own)), Config::kColumns / 2);
+    ASSERT_EQ(static_cast<int>(size(own)), Config::kNumbers);
     for (int i = 0; i < static_cast<int>(size(own)); ++i)
       f(thread / 32, thread % 32, i, static_cast<int>(get<0>(own(i))), static_cast<int>(get<1>(own(i))));
   }
@@ -190,40 +199,42 @@ int byte_of_number(int lane, int number, Address address) {
   return static_cast<int>(address(8 * matrix + lane / 4)) + lane % 4 * 4 + number % 2 * 2;
 }
 
-/// The epilogue counts on that: number 4 atom + 2 half + column of a lane is of 8 atom + 2 (lane % 4) + column, in the
-/// row lane / 4 + 8 half of the warp.
+/// The epilogue counts on that: number 4 atom + 2 half + column of a lane in a wave is of 8 atom + 2 (lane % 4) +
+/// column, in the row lane / 4 + 8 half of the warp.
 TEST(Sm90GemmLayouts, SumsArePairsOfColumns) {
-  for_each_boxed([](auto variant) {
+  for_each_tile([](auto variant) {
     using Config = decltype(variant);
     for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
-      ASSERT_EQ(row, 16 * warp + lane / 4 + i / 2 % 2 * 8);
-      ASSERT_EQ(column, i / 4 * 8 + lane % 4 * 2 + i % 2);
+      const int wave = i / (Config::kColumns / 2), in_wave = i % (Config::kColumns / 2);
+      ASSERT_EQ(row, Config::row_of(wave, warp) + lane / 4 + i / 2 % 2 * 8);
+      ASSERT_EQ(column, in_wave / 4 * 8 + lane % 4 * 2 + i % 2);
     });
   });
 }
 
 /// A stage of the ring has room for the boxes of C or the residual, and what is waited for are their bytes.
 TEST(Sm90GemmLayouts, AStageHoldsBoxesOfC) {
-  for_each_boxed([](auto variant) {
+  for_each_tile([](auto variant) {
     using Config = decltype(variant);
     auto& shared = shared_memory<Config>();
     EXPECT_EQ(sizeof(shared.a[0]), Config::kRows * 128U);
-    EXPECT_TRUE(Config::kColumns <= 64 || sizeof(shared.b[0]) >= Config::kRows * 128U);
-    EXPECT_EQ(Config::kColumns % 64, 0);
+    EXPECT_TRUE(Config::kAddendColumns == 64 || sizeof(shared.b[0]) >= Config::kRows * 128U);
+    EXPECT_EQ(Config::kColumns % 32, 0);
   });
 }
 
-/// Each lane finds C of its own sums where TMA has put it: of 128 columns the first 64 in place of A, the others in
-/// place of B.
+/// Each lane finds C of its own sums where TMA has put it: in place of A, or of 128 columns the last 64 in place of B.
 TEST(Sm90GemmLayouts, LanesFindCOfTheirSums) {
-  for_each_boxed([](auto variant) {
+  for_each_tile([](auto variant) {
     using Config = decltype(variant);
     for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
-      const int block = i / 8 % 8;  // of 16 columns, among those of a stage
-      ASSERT_EQ(i / 8 * 16, column / 16 * 16);
-      ASSERT_EQ(block / 4, column / 64 % 2) << "in place of A or of B";
+      constexpr int kOfWave = Config::kColumns / 2;
+      const int block = i % kOfWave / 8 % (Config::kAddendColumns / 16);  // of 16 columns, among those of a stage
+      ASSERT_EQ(i % kOfWave / 8 * 16, column / 16 * 16);
+      ASSERT_EQ(block / 4, column % Config::kAddendColumns / 64) << "in place of A or of B";
       const auto address = [&](int of) {
-        const LaneBlocks rows = LaneBlocks{LaneBlocks::down_first(of)}.from<Config::kRows>(16 * warp, 0);
+        const int first = Config::row_of(i / kOfWave, warp);
+        const LaneBlocks rows = LaneBlocks{LaneBlocks::down_first(of)}.from<Config::kRows>(first, 0);
         return rows.at<Config::kRows>(0, block % 4 * 16);
       };
       ASSERT_EQ(byte_of_number(lane, i % 8, address), 2 * in_box(row, column % 64, 2)) << row << ", " << column;
@@ -231,15 +242,40 @@ TEST(Sm90GemmLayouts, LanesFindCOfTheirSums) {
   });
 }
 
-/// A warp puts 64 columns of its 16 rows of D where TMA looks for them.
+/// A warp puts 64 columns of its 16 rows of D where TMA looks for them. Each column is in a box, and none in more than
+/// two.
 TEST(Sm90GemmLayouts, TmaFindsDOfTheSums) {
-  for_each_boxed([](auto variant) {
+  for_each_tile([](auto variant) {
     using Config = decltype(variant);
     for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
-      ASSERT_EQ(i / 32, column / 64) << "the box";
-      const auto address = [&](int of) { return LaneBlocks{LaneBlocks::down_first(of)}.at<16>(0, i / 8 % 4 * 16); };
-      ASSERT_EQ(byte_of_number(lane, i % 8, address), 2 * in_box(row - 16 * warp, column % 64, 2));
+      constexpr int kOfWave = Config::kColumns / 2;
+      const int row_of_box = row - Config::row_of(i / kOfWave, warp);
+      int boxes = 0;
+      for (int box = 0; box < Config::kBoxes; ++box) {
+        const int begin = Config::box_column(box), in = i % kOfWave - begin / 2;  // among the sums of the box
+        ASSERT_EQ(in >= 0 && in < 32, column >= begin && column < begin + 64) << "the box";
+        if (in < 0 || in >= 32) continue;
+        ++boxes;
+        const auto address = [&](int of) { return LaneBlocks{LaneBlocks::down_first(of)}.at<16>(0, in / 8 * 16); };
+        ASSERT_EQ(byte_of_number(lane, in % 8, address), 2 * in_box(row_of_box, column - begin, 2));
+      }
+      ASSERT_TRUE(boxes == 1 || (boxes == 2 && Config::kColumns % 64 != 0)) << boxes;
     });
+  });
+}
+
+/// The same of D in i32, of which a box has 32 columns.
+TEST(Sm90GemmLayouts, TmaFindsDInI32) {
+  for_each_tile([](auto variant) {
+    using Config = decltype(variant);
+    if constexpr (std::is_same_v<typename Config::Sum, std::int32_t>)
+      for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
+        constexpr int kOfWave = Config::kColumns / 2;
+        ASSERT_EQ(i % kOfWave / 16, column / 32) << "the box";
+        const int half = i / 2 % 2, atom = i % 16 / 4;
+        const int byte = sm90::byte_of_pair(lane / 4 + 8 * half, 8 * atom + 2 * (lane % 4)) + i % 2 * 4;
+        ASSERT_EQ(byte, 4 * in_box(row - Config::row_of(i / kOfWave, warp), column % 32, 4));
+      });
   });
 }
 

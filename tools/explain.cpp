@@ -160,9 +160,9 @@ std::vector<Story> stories_of(const Options& options, const Target& target) {
       out.push_back(story_of(options, problem, target));
     return out;
   }
-  if (parse_op(options.op) == Op::norm) {
-    for (const Norm& problem : options.norm.expand(options.sizes.dtype, options.sizes.d))
-      out.push_back(story_of(options, problem, target));
+  if (const Op op = parse_op(options.op); kind_of(op) == Kind::norm) {
+    for (const Norm& problem : options.norm.expand(op, options.sizes.dtype, options.sizes.d))
+      out.push_back(story_of(options, problem, pass_of(op), target));
     return out;
   }
   if (parse_op(options.op) == Op::quantise) {

@@ -78,12 +78,15 @@ FAL_API const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* 
 FAL_API fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
                                 void* stream);
 
-/* A norm has functions of its own as well. */
+/* A norm has functions of its own as well. Its backward pass is planned and explained by two more. */
 FAL_API fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out);
+FAL_API fal_status fal_norm_backward_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out);
 FAL_API fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
                                      size_t workspace_bytes, void* stream);
 FAL_API const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format);
-/* The one-call form. */
+FAL_API const char* fal_norm_backward_explain(const fal_norm* problem, const fal_target* target, int32_t format);
+/* The one-call form. The pass is backward where any grad_ tensor is given. There grad_x and grad_weight are frozen
+ * where they are not given. */
 FAL_API fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
                                 void* stream);
 

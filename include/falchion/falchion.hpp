@@ -43,7 +43,8 @@ class FALCHION_API Plan {
   static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const Gemm& problem, Target target, Plan* out) noexcept;
-  static Status make(const Norm& problem, Target target, Plan* out) noexcept;
+  static Status make(const Norm& problem, Target target, Plan* out) noexcept;  // forward
+  static Status make(const Norm& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const Quantise& problem, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
@@ -81,6 +82,7 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
                                  Format format = Format::text);
 FALCHION_API std::string explain(const Gemm& problem, Target target, Format format = Format::text);
 FALCHION_API std::string explain(const Norm& problem, Target target, Format format = Format::text);
+FALCHION_API std::string explain(const Norm& problem, Pass pass, Target target, Format format = Format::text);
 FALCHION_API std::string explain(const Quantise& problem, Target target, Format format = Format::text);
 
 /// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
@@ -111,7 +113,8 @@ FALCHION_API Status linear_attention(const LinearOperands& operands, const Linea
 FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 
-/// The same for a norm. `options` gives kind, eps and zero_centered.
+/// The same for a norm. The pass is backward where any grad_ tensor is given, and forward otherwise. `options` gives
+/// kind, eps and zero_centered. In the backward pass grad_x and grad_weight are frozen where they are not given.
 FALCHION_API Status norm(const NormOperands& operands, const Norm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 

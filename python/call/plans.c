@@ -36,7 +36,9 @@ static fal_status make(const key* key, int32_t backend, fal_plan** out) {
     case ATTENTION: return fal_plan_make(&key->problem.attention, key->pass, &target, out);
     case LINEAR: return fal_linear_plan_make(&key->problem.linear, key->pass, &target, out);
     case GEMM: return fal_gemm_plan_make(&key->problem.gemm, &target, out);
-    case NORM: return fal_norm_plan_make(&key->problem.norm, &target, out);
+    case NORM:
+      return key->pass == FAL_BACKWARD ? fal_norm_backward_plan_make(&key->problem.norm, &target, out)
+                                       : fal_norm_plan_make(&key->problem.norm, &target, out);
     default: return fal_quantise_plan_make(&key->problem.quantise, &target, out);
   }
 }

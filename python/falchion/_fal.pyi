@@ -678,6 +678,46 @@ def rms_norm(
     out: AnyArray | None = None,
     residual_out: AnyArray | None = None,
 ) -> Any: ...
+
+def layer_norm_backward(
+    grad_y: AnyArray,
+    x: Array,
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    *,
+    grad_residual_out: AnyArray | None = None,
+    zero_centered: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+) -> tuple[Array, Array | None, Array | None]:
+    """The gradients of layer_norm: (grad_x, grad_weight, grad_bias), of which the last two are None without weight and bias.
+
+    grad_y: the gradient of y, as x.
+    x: what was normalised. With a residual that is residual_out of layer_norm, and grad_x is the gradient of x and of the
+        residual alike.
+    weight, bias, eps, zero_centered: as in layer_norm. bias is not read: grad_bias has its shape and type. grad_weight and
+        grad_bias are sums over the rows that share their elements, in float32, with the same bits each time.
+    grad_residual_out: the gradient of residual_out, as x; it is added to grad_x.
+
+    backend, threads, stream and what is raised: as in attention.
+    """
+
+def rms_norm_backward(
+    grad_y: AnyArray,
+    x: Array,
+    weight: AnyArray | None = None,
+    *,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    grad_residual_out: AnyArray | None = None,
+    zero_centered: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+) -> tuple[Array, Array | None, Array | None]:
+    """The gradients of rms_norm; the rest is as in layer_norm_backward."""
 @overload
 def quantise(
     x: Array,

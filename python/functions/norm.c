@@ -26,16 +26,16 @@ static signature rms_signature = {"rms_norm", names, 1, 2, 0, {NULL}};
 int ready_norm(void) { return ready_signature(&layer_signature) && ready_signature(&rms_signature); }
 
 /* One of x, residual, weight, bias and the outputs: the last of the axes (b, s, h, d). */
-static int view_rows(const array* a, fal_tensor* out) {
+int view_numbers(const array* a, fal_tensor* out) {
   if (!has_float_type(a)) return 0;
   if (a->rank > 0) return view_last(a, out);
   raise_text(FAL_INVALID, NULL, "%s has 0 axes: it must have 1 to 4, of which the last one is normalised", a->name);
   return 0;
 }
 
-static const array* take_rows(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
+const array* take_rows(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
   const array* a = take(call, name, object, writes);
-  return a != NULL && view_rows(a, out) ? a : NULL;
+  return a != NULL && view_numbers(a, out) ? a : NULL;
 }
 
 static int take_inputs_of_norm(call* call, PyObject* const* values) {
@@ -79,7 +79,7 @@ static PyObject* output(call* call, const char* name, PyObject* given, int is_st
   for (int i = 0; i < x->rank; ++i) shape[i] = x->shape[i];
   if (is_statistic) shape[x->rank - 1] = 1;
   result = make_array(call, name, is_statistic ? NULL : name, x->rank, shape, dtype, AS_IT_COMES, &made);
-  if (result != NULL && !view_rows(made, out)) Py_CLEAR(result);
+  if (result != NULL && !view_numbers(made, out)) Py_CLEAR(result);
   return result;
 }
 

@@ -76,4 +76,5 @@ FALCHION_HANDLERS(falchion_linear_attention_forward, LinearOperation, FAL_FORWAR
 FALCHION_HANDLERS(falchion_linear_attention_backward, LinearOperation, FAL_BACKWARD)
 FALCHION_HANDLERS(falchion_gemm, GemmOperation, FAL_FORWARD)
 FALCHION_HANDLERS(falchion_norm, NormOperation, FAL_FORWARD)
+FALCHION_HANDLERS(falchion_norm_backward, NormOperation, FAL_BACKWARD)
 FALCHION_HANDLERS(falchion_merge, Merge, FAL_FORWARD)

@@ -26,8 +26,9 @@ inline fal_status make_plan(const fal_linear_attention& problem, std::int32_t pa
 inline fal_status make_plan(const fal_gemm& problem, std::int32_t, const fal_target& target, fal_plan** out) {
   return fal_gemm_plan_make(&problem, &target, out);
 }
-inline fal_status make_plan(const fal_norm& problem, std::int32_t, const fal_target& target, fal_plan** out) {
-  return fal_norm_plan_make(&problem, &target, out);
+inline fal_status make_plan(const fal_norm& problem, std::int32_t pass, const fal_target& target, fal_plan** out) {
+  return pass == FAL_BACKWARD ? fal_norm_backward_plan_make(&problem, &target, out)
+                              : fal_norm_plan_make(&problem, &target, out);
 }
 
 /// What a plan is known by. Its bytes are compared, so `asked` fills it with zeroes first.

@@ -25,6 +25,7 @@ Norm to_problem(const fal_norm* from, Check* check) {
   out.residual_out = to_flag(x.residual_out, check, "residual_out");
   out.mean = to_flag(x.mean, check, "mean");
   out.rstd = to_flag(x.rstd, check, "rstd");
+  out.frozen = x.frozen;
   check_reserved(x.reserved, check, "norm.reserved");
   return out;
 }
@@ -41,6 +42,11 @@ NormOperands to_operands(const fal_norm_operands* from, Check* check) {
   out.residual_out = to_tensor("residual_out", x.residual_out, check);
   out.mean = to_tensor("mean", x.mean, check);
   out.rstd = to_tensor("rstd", x.rstd, check);
+  out.grad_y = to_tensor("grad_y", x.grad_y, check);
+  out.grad_residual_out = to_tensor("grad_residual_out", x.grad_residual_out, check);
+  out.grad_x = to_tensor("grad_x", x.grad_x, check);
+  out.grad_weight = to_tensor("grad_weight", x.grad_weight, check);
+  out.grad_bias = to_tensor("grad_bias", x.grad_bias, check);
   return out;
 }
 
@@ -58,6 +64,10 @@ fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target,
   return c_plan_make(to_problem, problem, target, out);
 }
 
+fal_status fal_norm_backward_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out) {
+  return c_plan_make(to_problem, problem, target, out, std::int32_t{FAL_BACKWARD});
+}
+
 fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
   return c_plan_run(to_operands, plan, operands, workspace, workspace_bytes, stream);
@@ -65,6 +75,10 @@ fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* oper
 
 const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format) {
   return c_explain(to_problem, problem, target, format);
+}
+
+const char* fal_norm_backward_explain(const fal_norm* problem, const fal_target* target, int32_t format) {
+  return c_explain(to_problem, problem, target, format, std::int32_t{FAL_BACKWARD});
 }
 
 fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,

@@ -161,19 +161,36 @@ Gemm problem_of(const GemmOperands& x, Pass, const Gemm& options) {
   return with_plain_dtypes(g);
 }
 
-Norm problem_of(const NormOperands& x, Pass, const Norm& options) {
+void add_given(const NormOperands& x, Norm* n) {
+  n->dtype_y = x.y.dtype;
+  n->residual |= is_given(x.residual);
+  n->residual_out |= is_given(x.residual_out);
+  n->dtype_residual = n->residual ? x.residual.dtype : DType::as_q;
+  n->bias |= is_given(x.bias);
+  n->mean |= is_given(x.mean);
+  n->rstd |= is_given(x.rstd);
+  n->frozen = 0;
+}
+
+/// Of the options, those of the forward pass alone are unset.
+void add_given_gradients(const NormOperands& x, Norm* n) {
+  n->dtype_y = x.grad_y.dtype;
+  n->residual = n->mean = n->rstd = false;
+  n->residual_out |= is_given(x.grad_residual_out);
+  n->dtype_residual = n->residual_out ? x.grad_residual_out.dtype : DType::as_q;
+  n->bias |= is_given(x.grad_bias);
+  if (!is_given(x.grad_x)) n->frozen |= 1;
+  if (!is_given(x.grad_weight)) n->frozen |= 2;
+}
+
+Norm problem_of(const NormOperands& x, Pass pass, const Norm& options) {
   Norm n = options;
   n.dtype = x.x.dtype;
-  n.dtype_y = x.y.dtype;
-  n.residual |= is_given(x.residual);
-  n.residual_out |= is_given(x.residual_out);
-  n.dtype_residual = n.residual ? x.residual.dtype : DType::as_q;
   n.rows = product_of(x.x.shape[0], product_of(x.x.shape[1], x.x.shape[2]));
   n.d = x.x.shape[3];
   n.weight |= is_given(x.weight);
-  n.bias |= is_given(x.bias);
-  n.mean |= is_given(x.mean);
-  n.rstd |= is_given(x.rstd);
+  if (pass == Pass::forward) add_given(x, &n);
+  if (pass == Pass::backward) add_given_gradients(x, &n);
   return with_plain_dtypes(n);
 }
 

@@ -29,7 +29,7 @@ struct Operand {
   std::size_t broadcast = 0;                // along how many of the first axes an extent may be 1 instead
   bool contiguous = false;                  // the last axis has stride 1
   bool moved = false;                       // kernels move its rows 16 bytes at a time where they can
-  std::array<const Tensor*, 2> in_place{};  // inputs whose very view this output may be
+  std::array<const Tensor*, 3> in_place{};  // inputs whose very view this output may be
   const char* like = "";                    // whose last two extents it has, where the problem leaves them open
 };
 

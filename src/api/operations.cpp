@@ -8,7 +8,7 @@ namespace falchion {
 std::span<const std::reference_wrapper<const Operation>> operations() {
   static const std::reference_wrapper<const Operation> kAll[] = {
       kAttentionForward, kAttentionBackward, kLinearAttentionForward, kLinearAttentionBackward, kGemm, kNorm,
-      kQuantise};
+      kNormBackward,     kQuantise};
   return kAll;
 }
 

@@ -80,7 +80,10 @@ Status Plan::make(const Gemm& problem, Target target, Plan* out) noexcept {
   return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
 }
 Status Plan::make(const Norm& problem, Target target, Plan* out) noexcept {
-  return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
+  return make(problem, Pass::forward, target, out);
+}
+Status Plan::make(const Norm& problem, Pass pass, Target target, Plan* out) noexcept {
+  return falchion::make(problem, pass, target, out == nullptr ? nullptr : &out->data_);
 }
 Status Plan::make(const Quantise& problem, Target target, Plan* out) noexcept {
   return falchion::make(problem, Pass::forward, target, out == nullptr ? nullptr : &out->data_);
@@ -121,6 +124,9 @@ std::string explain(const Gemm& problem, Target target, Format format) {
 }
 std::string explain(const Norm& problem, Target target, Format format) {
   return explain_problem(problem, Pass::forward, target, format);
+}
+std::string explain(const Norm& problem, Pass pass, Target target, Format format) {
+  return explain_problem(problem, pass, target, format);
 }
 std::string explain(const Quantise& problem, Target target, Format format) {
   return explain_problem(problem, Pass::forward, target, format);

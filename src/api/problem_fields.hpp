@@ -182,6 +182,9 @@ void norm_fields(Any& p, const F& f) {
   f("residual_out", n.residual_out);
   f("mean", n.mean);
   f("rstd", n.rstd);
+  f("frozen", n.frozen);
+  f("grad_weight_dtype", p.grad_weight_dtype);
+  f("grad_bias_dtype", p.grad_bias_dtype);
   f("in_place", p.in_place);
 }
 

@@ -19,6 +19,7 @@ constexpr CommandOperation kOperations[] = {
     {Op::gemm, "gemm", "gemm", Kind::gemm, Pass::forward},
     {Op::norm, "norm", "norm", Kind::norm, Pass::forward},
     {Op::quantise, "quantise", "quantise", Kind::quantise, Pass::forward},
+    {Op::norm_backward, "norm-backward", "norm_backward", Kind::norm, Pass::backward},
 };
 
 bool has(unsigned axes, std::size_t axis) { return (axes >> axis & 1U) != 0; }

@@ -15,7 +15,16 @@ namespace falchion::line {
 
 /// A storm's random numbers depend on this value. So new operations are added at the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm, quantise };
+enum class Op : std::uint8_t {
+  attention,
+  linear,
+  linear_backward,
+  attention_backward,
+  gemm,
+  norm,
+  quantise,
+  norm_backward
+};
 
 /// The library's struct for the problem of an operation: Attention, LinearAttention, Gemm, Norm or Quantise.
 enum class Kind : std::uint8_t { attention, linear, gemm, norm, quantise };
@@ -105,7 +114,7 @@ struct Problem {
   Norm norm;                       // used by operations of Kind::norm
   std::int64_t s = 1, h = 1;       // of a norm: the second and third extent that rows are cut into
   Broadcast weight{7};             // of a norm: the extents of weight that are 1
-  DType weight_dtype = DType::f32;
+  DType weight_dtype = DType::f32, grad_weight_dtype = DType::f32, grad_bias_dtype = DType::f32;  // of a norm
   Quantise quantise;  // used by operations of Kind::quantise
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   Lengths lengths_q, lengths_k;
@@ -130,7 +139,7 @@ struct Problem {
   bool grad_alibi_by_batch = false;  // whether each sequence has its own gradient of the slopes
   bool grad_sinks_by_batch = false;  // the same of the sinks
   /// Whether the final state is the initial one's memory; of a GEMM whether d is c's, or else the residual's; of a norm
-  /// whether y is x's where the types are the same, and residual_out the residual's.
+  /// whether y is x's where the types are the same, and residual_out the residual's, or whether grad_x is grad_y's.
   bool in_place = false;
   Data data;
   std::map<std::string, Storage> storage;  // by operand; an absent one is dense

@@ -155,6 +155,13 @@ void set_operands(const NormOperands& x, Problem* p, bool, std::string*) {
   p->h = std::max<std::int64_t>(1, x.x.shape[2]);
   if (n.weight) p->weight_dtype = x.weight.dtype;
   if (n.weight) p->weight.one = ones_of(x.weight, 3);
+  if (p->pass() == Pass::backward) {
+    if (n.weight && (n.frozen & 2) == 0) p->grad_weight_dtype = x.grad_weight.dtype;
+    if (n.bias) p->grad_bias_dtype = x.grad_bias.dtype;
+    if (n.bias) p->bias.one = ones_of(x.grad_bias, 3);
+    p->in_place = same_place((n.frozen & 1) == 0, x.grad_y, x.grad_x);
+    return;
+  }
   if (n.bias) p->bias_dtype = x.bias.dtype;
   if (n.bias) p->bias.one = ones_of(x.bias, 3);
   p->in_place = same_place(true, x.x, x.y) || same_place(n.residual_out, x.residual, x.residual_out);

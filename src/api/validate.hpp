@@ -17,6 +17,7 @@ Status validate_problem(const Quantise& problem, Pass pass);
 /// tensor may have none, by its shape.
 Pass pass_of(const Operands& operands);
 Pass pass_of(const LinearOperands& operands);
+Pass pass_of(const NormOperands& operands);
 inline Pass pass_of(const auto&) { return Pass::forward; }  // of a problem that has no other
 
 /// What only the backward pass has must fit together.

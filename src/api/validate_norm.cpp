@@ -7,6 +7,7 @@
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "plan/norm.hpp"
+#include "ref/norm_backward.hpp"
 
 namespace falchion {
 namespace {
@@ -36,11 +37,79 @@ bool makes_rows(const Shape& x, std::int64_t rows) {
   return static_cast<double>(x[0]) * static_cast<double>(x[1]) * static_cast<double>(x[2]) == static_cast<double>(rows);
 }
 
+/// The operands of the backward pass.
+void add_gradients(const Norm& n, const NormOperands& x, OperandList* list) {
+  const Shape& all = x.x.shape;
+  list->add(
+      {.name = "x", .x = &x.x, .dtype = n.dtype, .shape = {kAnyExtent, kAnyExtent, kAnyExtent, n.d}, .moved = true});
+  list->add({.name = "weight",
+             .flag = "Norm::weight",
+             .x = &x.weight,
+             .dtype = own_dtype(x.weight),
+             .shape = all,
+             .wanted = n.weight,
+             .broadcast = 3});
+  list->add({.name = "grad_y", .x = &x.grad_y, .dtype = dtype_of_y(n), .shape = all, .moved = true});
+  list->add({.name = "grad_residual_out",
+             .flag = "Norm::residual_out",
+             .x = &x.grad_residual_out,
+             .dtype = dtype_of_residual(n),
+             .shape = all,
+             .wanted = n.residual_out,
+             .moved = true});
+  list->add({.name = "grad_x",
+             .flag = "another Norm::frozen",
+             .x = &x.grad_x,
+             .dtype = n.dtype,
+             .shape = all,
+             .wanted = ref::wants_grad_x(n),
+             .output = true,
+             .moved = true,
+             .in_place = {&x.x, &x.grad_y, &x.grad_residual_out}});
+  list->add({.name = "grad_weight",
+             .flag = "Norm::weight, and another Norm::frozen",
+             .x = &x.grad_weight,
+             .dtype = own_dtype(x.grad_weight),
+             .shape = x.weight.shape,
+             .wanted = ref::wants_grad_weight(n),
+             .output = true});
+  list->add({.name = "grad_bias",
+             .flag = "Norm::bias",
+             .x = &x.grad_bias,
+             .dtype = own_dtype(x.grad_bias),
+             .shape = all,
+             .wanted = n.bias,
+             .output = true,
+             .broadcast = 3});
+}
+
+void check_flags_of(Pass pass, const Norm& n, Check* check) {
+  if (pass == Pass::backward) {
+    check->require(!n.residual, "residual with pass = backward: x is the sum, residual_out of the forward pass");
+    check->require(!n.mean && !n.rstd, n.mean ? "mean" : "rstd", " with pass = backward: it is computed again from x");
+    check->require(n.frozen <= 3, "frozen = ", static_cast<int>(n.frozen),
+                   ": it must be 0 to 3, where 1 is grad_x and 2 is grad_weight");
+    return;
+  }
+  check->require(n.frozen == 0, "frozen = ", static_cast<int>(n.frozen), " with pass = forward: it has no gradients");
+  check->require(n.residual || !n.residual_out, "residual_out without residual: it is the sum of x and residual");
+  check->require(n.kind == NormKind::layer || !n.mean, "mean with kind = rms: RMSNorm has no mean");
+}
+
 }  // namespace
 
-OperandList operands_of(const Norm& n, Pass, const NormOperands& x) {
+Pass pass_of(const NormOperands& x) {
+  return is_any_given({&x.grad_y, &x.grad_residual_out, &x.grad_x, &x.grad_weight, &x.grad_bias}) ? Pass::backward
+                                                                                                  : Pass::forward;
+}
+
+OperandList operands_of(const Norm& n, Pass pass, const NormOperands& x) {
   const Shape& all = x.x.shape;
   OperandList list{"Norm", "but it must be"};
+  if (pass == Pass::backward) {
+    add_gradients(n, x, &list);
+    return list;
+  }
   const auto add = [&](const char* name, const char* flag, const Tensor& tensor, DType dtype, bool wanted) {
     list.add({.name = name, .flag = flag, .x = &tensor, .dtype = dtype, .shape = all, .wanted = wanted, .moved = true});
   };
@@ -82,7 +151,7 @@ OperandList operands_of(const Norm& n, Pass, const NormOperands& x) {
 
 Status validate_problem(const Norm& n, Pass pass) {
   Check check;
-  check.require(pass == Pass::forward, "pass = ", static_cast<int>(pass), ": a norm has no other pass than forward");
+  check_pass(pass, &check);
   check_norm_dtypes(n, &check);
   check.require(n.kind <= NormKind::rms, "kind = ", static_cast<int>(n.kind), " is no NormKind");
   check_size("rows", n.rows, kMaxRows, &check);
@@ -90,9 +159,8 @@ Status validate_problem(const Norm& n, Pass pass) {
   check.require(n.rows <= 0 || n.d <= kMaxElements / n.rows, "rows = ", n.rows, " with d = ", n.d,
                 ": the elements of x are over the limit of ", kMaxElements);
   check.require(std::isfinite(n.eps) && n.eps >= 0, "eps = ", n.eps, ": it must be finite and 0 or more");
-  check.require(n.residual || !n.residual_out, "residual_out without residual: it is the sum of x and residual");
+  check_flags_of(pass, n, &check);
   check.require(n.weight || !n.zero_centered, "zero_centered without weight: the factor is 1 + weight");
-  check.require(n.kind == NormKind::layer || !n.mean, "mean with kind = rms: RMSNorm has no mean");
   return check.take();
 }
 

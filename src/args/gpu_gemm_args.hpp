@@ -17,8 +17,8 @@ struct GemmArgs : GemmCall {
   // Decided by the plan; all pointers are device addresses:
   Major a_major = Major::neither, b_major = Major::neither;       // k, rows: 16 bytes along it can be moved at a time
   bool c_whole = false, d_whole = false, residual_whole = false;  // four columns can be moved at a time
-  bool d_boxes = false;                   // sm90: TMA can store d and load c and residual, all of the type of a
-  bool plain = false;                     // d_boxes, and d is alpha times the sums
+  bool d_boxes = false;  // sm90: TMA can store d, of 16 bits or i32, and load c and residual, of the type of d
+  bool plain = false;    // d_boxes, and d is alpha times the sums, without scales
   std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
   int band = 1;                           // height of a rasterisation band, in tiles (for L2 reuse)
   std::int64_t whole = 0;                 // the first tiles, of the whole batch, whose k is not cut
@@ -29,7 +29,8 @@ struct GemmArgs : GemmCall {
   bool early = false;      // programmatic dependent launch
   int walkers = 0;         // sm90: tiles that are computed at a time, at most
   int part_rows = 0, part_columns = 0;  // of the sums of a part; with swiglu the columns of gates, then those of "up"
-  int columns = 0;                      // sm90's few: of a tile of d; its parts of k are a cluster of CTAs
+  int columns = 0;                      // sm90's few: of a tile of d; its parts of k are CTAs of a cluster
+  int neighbours = 1;                   // sm90's few: tiles side by side, whose CTAs are a cluster and share a
   float* partials = nullptr;            // (tiles that are cut, splits, part_rows, part_columns)
 
   /// What follows from the tiles, the band and `whole`.

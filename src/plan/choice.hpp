@@ -9,6 +9,7 @@
 
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_norm_args.hpp"
+#include "args/gpu_norm_backward_args.hpp"
 #include "args/gpu_quantise_args.hpp"
 #include "base/set_of.hpp"
 
@@ -38,13 +39,14 @@ struct GemmGpuCut {
   std::int64_t depth = 0;   // of a part
   double microseconds = 0;  // about how long they take together
   bool early = false;       // the kernel may be started before the one before it is done
-  int columns = 0;          // sm90's few: of a tile of d; the parts of k are a cluster of CTAs. Else 0
+  int columns = 0;          // sm90's few: of a tile of d; the parts of k are CTAs of a cluster. Else 0
+  int neighbours = 1;       // sm90's few: tiles side by side, whose CTAs are a cluster and share a
 
   constexpr std::int64_t pieces() const { return whole + (items - whole) * splits; }
 };
 
 /// The cut of the work, if choices differ in it; otherwise the plan has it.
-using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut, gpu::QuantiseCut>;
+using Cut = std::variant<std::monostate, GemmGpuCut, gpu::NormCut, gpu::NormBackwardCut, gpu::QuantiseCut>;
 
 struct Choice {
   const Variant* variant = nullptr;

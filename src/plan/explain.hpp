@@ -44,6 +44,9 @@ Json problem_facts(const Norm& problem);
 Json norm_facts(const PlanData& plan);
 void tell_norm_problem(const PlanData& plan, Story* story);
 void tell_norm(const PlanData& plan, Story* story);
+std::string describe_norm_backward(const PlanData& plan);
+void tell_norm_backward_problem(const PlanData& plan, Story* story);
+void tell_norm_backward(const PlanData& plan, Story* story);
 
 std::string describe_quantise(const PlanData& plan);
 Json problem_facts(const Quantise& problem);

@@ -79,6 +79,8 @@ std::string cut_text(const Cut& cut) {
     return text(": ", count_text(of_gemm->items, "tile"), ", ", parts_of_k(*of_gemm));
   if (const auto* of_norm = std::get_if<gpu::NormCut>(&cut))
     return of_norm->whole ? ": eight numbers at a time" : ": single numbers";
+  if (const auto* of_gradients = std::get_if<gpu::NormBackwardCut>(&cut))
+    return of_gradients->whole ? ": eight numbers at a time" : ": single numbers";
   if (const auto* of_quantise = std::get_if<gpu::QuantiseCut>(&cut))
     return of_quantise->whole ? ": eight numbers at a time" : ": single numbers";
   return "";

@@ -72,7 +72,8 @@ Json problem_facts(const Norm& n) {
                        {"residual", n.residual},
                        {"residual_out", n.residual_out},
                        {"mean", n.mean},
-                       {"rstd", n.rstd}});
+                       {"rstd", n.rstd},
+                       {"frozen", n.frozen}});
 }
 Json norm_facts(const PlanData& plan) { return problem_facts(plan.norm().problem); }
 

@@ -118,23 +118,8 @@ Conditions needs_of(const Variant& variant) {
   if (variant.kind == VariantKind::general) return {};
   if (variant.backend == Backend::sm80) return Condition::aligned;
   const Conditions for_tma = Condition::aligned | Condition::tma;
-  return is_8bit(variant.dtype) ? for_tma | Condition::along_k : for_tma;
-}
-
-/// In 16 bits on Hopper, operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and
-/// general the rest.
-void choose(const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
-  const Gemm& g = plan->gemm().problem;
-  const auto add = [&](const Variant* variant) {
-    if (variant == nullptr) return;
-    const Conditions needs = needs_of(*variant);
-    if (g.batch > 1) add_choice({variant, needs | Condition::one_matrix, GemmGpuCut{}}, plan);
-    add_choice({variant, needs, GemmGpuCut{}}, plan);
-  };
-  const auto of_sm80 = [&](VariantKind kind) { return other_of_sm80(kind, device, wish, *plan); };
-  add(plan->variant);
-  if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::plain));  // there is none of 8 bits
-  if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
+  const bool only_along_k = is_8bit(variant.dtype) || variant.facts_as<gpu::GemmFacts>().columns % 64 != 0;
+  return only_along_k ? for_tma | Condition::along_k : for_tma;
 }
 
 /// A tile, and the cut of the problem into such tiles.
@@ -175,6 +160,36 @@ const CutTile* best_tile(const std::vector<CutTile>& all) {
 const CutTile* find(const std::vector<CutTile>& all, const Variant& listed) {
   const auto found = std::find_if(all.begin(), all.end(), [&](const CutTile& x) { return x.variant == &listed; });
   return found != all.end() ? &*found : nullptr;
+}
+
+/// Hopper's best tile for operands that need not lie along k. Null: there is none.
+const Variant* other_of_hopper(const std::vector<CutTile>& all) {
+  std::vector<CutTile> others;
+  for (const CutTile& tile : all)
+    if (tile.variant->backend == Backend::sm90 && !needs_of(*tile.variant).has(Condition::along_k))
+      others.push_back(tile);
+  const CutTile* best = best_tile(others);
+  if (best == nullptr) return nullptr;
+  const Variant* here = built(*best->variant);
+  return here != nullptr ? here : best->variant;
+}
+
+/// In 16 bits on Hopper, the best tile may be for operands along k alone: then the best of the others accepts those
+/// that lie along their rows. Operands that TMA cannot load may still be aligned: sm80's kind tile accepts those, and
+/// general the rest.
+void choose(const cuda::Device& device, const GpuWish& wish, const std::vector<CutTile>& all, PlanData* plan) {
+  const Gemm& g = plan->gemm().problem;
+  const auto add = [&](const Variant* variant) {
+    if (variant == nullptr) return;
+    const Conditions needs = needs_of(*variant);
+    if (g.batch > 1) add_choice({variant, needs | Condition::one_matrix, GemmGpuCut{}}, plan);
+    add_choice({variant, needs, GemmGpuCut{}}, plan);
+  };
+  const auto of_sm80 = [&](VariantKind kind) { return other_of_sm80(kind, device, wish, *plan); };
+  add(plan->variant);
+  if (needs_of(*plan->variant).has(Condition::along_k)) add(other_of_hopper(all));
+  if (plan->backend == Backend::sm90) add(of_sm80(VariantKind::plain));  // there is none of 8 bits
+  if (!needs_of(*plan->variant).empty()) add(of_sm80(VariantKind::general));
 }
 
 /// Why the best tile is chosen, which takes less time. "" for the best, and for what is no candidate.
@@ -260,7 +275,7 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
                            return why_another_tile(find(all, listed), best, device);
                          }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  choose(device, wish, plan);
+  choose(device, wish, all, plan);
   return decide_cuts(device, all, plan);
 }
 

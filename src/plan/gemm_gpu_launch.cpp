@@ -66,8 +66,8 @@ bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& cal
          (x.stride[0] == 0 || fits(x.stride[0], call.batch, 1));
 }
 
-/// Whether TMA can move d, c or the residual, of the type of a, in boxes of 64 columns.
-bool fits_boxes(const View& x, const GemmCall& call) {
+/// Whether TMA can move d, c or the residual, of so many bytes a number, in boxes of 128 bytes.
+bool fits_boxes(const View& x, const GemmCall& call, int size) {
   if (x.data == nullptr) return true;
   const bool cut = call.n1 < call.n;
   View turned = x;
@@ -76,19 +76,23 @@ bool fits_boxes(const View& x, const GemmCall& call) {
   as_k.k = call.n;
   as_k.k1 = call.n1;
   // TMA stores 16 bytes at a time: if a row ended within them, it would write past its end.
-  return call.n1 % 8 == 0 && (!cut || call.n1 % 64 == 0) && major_of(turned, call.n, call.n1, 0, 2) == Major::k &&
-         fits_tma(turned, Major::k, call.m, as_k, 2);
+  return call.n1 % (16 / size) == 0 && (!cut || call.n1 % (128 / size) == 0) &&
+         major_of(turned, call.n, call.n1, 0, size) == Major::k && fits_tma(turned, Major::k, call.m, as_k, size);
 }
 
-/// Whether d has the type of a, of 16 bits, and TMA can move it and all operands of its shape.
+/// Whether d has 16 bits or is i32, c has its type, and TMA can move it and all operands of its shape.
 bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
-  const bool same_types = dtype_of_d(g) == g.dtype && (g.beta == 0 || dtype_of_c(g) == g.dtype);
-  return same_types && size_of(g.dtype) == 2 && fits_boxes(call.d, call) && fits_boxes(call.c, call) &&
-         fits_boxes(call.residual, call);
+  const DType d = dtype_of_d(g);
+  const int size = static_cast<int>(size_of(d));
+  const bool types = (size == 2 || d == DType::i32) && (g.beta == 0 || dtype_of_c(g) == d);
+  return types && fits_boxes(call.d, call, size) && fits_boxes(call.c, call, size) &&
+         fits_boxes(call.residual, call, size);
 }
 
+/// D in i32 is always plain. Otherwise sums of i8 have to become f32.
 bool is_plain(const Gemm& g) {
-  return g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
+  const bool sums = size_of(g.dtype) == 2 || dtype_of_d(g) == DType::i32;
+  return sums && g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
 }
 
 /// The call, with the layouts of its operands. Returns whether it is that of merged(problem).
@@ -134,6 +138,8 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
   args.tiles_n = ceil_div(rows_of_b(g), cut.columns > 0 ? args.columns : facts.columns);
+  args.neighbours = cut.neighbours;
+  args.tiles_n = ceil_div(args.tiles_n, cut.neighbours);
   args.band = facts.band;
   args.whole = cut.whole;
   args.splits = cut.splits;
@@ -142,8 +148,10 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   args.early = cut.early;
   args.part_rows = static_cast<int>(std::min<std::int64_t>(facts.rows, args.m));
   args.part_columns = facts.columns;
-  args.walkers = std::max(plan.gpu.sms / (is_few_of_hopper(*taken.variant) ? cut.splits : facts.cluster), 1);
-  args.d_boxes = d_fits_boxes(g, args);
+  const int cluster = is_few_of_hopper(*taken.variant) ? cut.splits * cut.neighbours : facts.cluster;
+  args.walkers = std::max(plan.gpu.sms / cluster, 1);
+  // Boxes of tiles that do not begin at multiples of 64 would lie across the ends of n1.
+  args.d_boxes = d_fits_boxes(g, args) && (args.n1 >= args.n || facts.columns % 64 == 0);
   args.plain = args.d_boxes && is_plain(g);
   args.partials = static_cast<float*>(workspace);
   return args;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
+#include <span>
 
 #include "base/divide.hpp"
 #include "plan/constants.hpp"
@@ -17,7 +17,36 @@
 namespace falchion {
 namespace {
 
-void set_sizes(const Norm& n, NormCall* call) {
+void join_axes_of(std::int64_t b, NormCall* call) {
+  View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
+                       &call->y, &call->mean,     &call->residual_out, &call->rstd};
+  join_axes(all, b, call);
+}
+
+/// Sets the operands that the call reads and writes. Without elements they may be null and have any strides.
+void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
+  set_sizes(n, call);
+  call->s = x.x.shape[1];
+  call->h = x.x.shape[2];
+  if (n.mean) call->mean = view_of(x.mean);
+  if (n.rstd) call->rstd = view_of(x.rstd);
+  if (n.d == 0) return join_axes_of(x.x.shape[0], call);
+  call->x = view_of(x.x);
+  call->y = view_of(x.y);
+  if (n.residual) call->residual = view_of(x.residual);
+  if (n.residual_out) call->residual_out = view_of(x.residual_out);
+  if (n.weight) call->weight = view_of(x.weight);
+  if (n.bias) call->bias = view_of(x.bias);
+  call->y_type = number_of(dtype_of_y(n));
+  call->residual_type = number_of(dtype_of_residual(n));
+  call->weight_type = number_of(x.weight.dtype);
+  call->bias_type = number_of(x.bias.dtype);
+  join_axes_of(x.x.shape[0], call);
+}
+
+}  // namespace
+
+void set_sizes(const Norm& n, NormRows* call) {
   call->rows = n.rows;
   call->d = n.d;
   call->layer = n.kind == NormKind::layer;
@@ -25,13 +54,9 @@ void set_sizes(const Norm& n, NormCall* call) {
   call->eps = n.eps;
 }
 
-/// The rows have three axes: b, s and h. If a step along one axis equals, in all operands, all steps along the next one
-/// together, both are merged into one axis with one stride. This merges them into s, so that a kernel need not divide.
-void join_axes(std::int64_t b, NormCall* call) {
-  View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
-                       &call->y, &call->mean,     &call->residual_out, &call->rstd};
+void join_axes(std::span<View* const> all, std::int64_t b, NormRows* call) {
   const auto follow = [&](int outer, int inner, std::int64_t extent) {
-    return std::all_of(std::begin(all), std::end(all), [&](const View* x) {
+    return std::all_of(all.begin(), all.end(), [&](const View* x) {
       return x->data == nullptr || x->stride[outer] == extent * x->stride[inner];
     });
   };
@@ -47,29 +72,6 @@ void join_axes(std::int64_t b, NormCall* call) {
     call->s *= b;
   }
 }
-
-/// Sets the operands that the call reads and writes. Without elements they may be null and have any strides.
-void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
-  set_sizes(n, call);
-  call->s = x.x.shape[1];
-  call->h = x.x.shape[2];
-  if (n.mean) call->mean = view_of(x.mean);
-  if (n.rstd) call->rstd = view_of(x.rstd);
-  if (n.d == 0) return join_axes(x.x.shape[0], call);
-  call->x = view_of(x.x);
-  call->y = view_of(x.y);
-  if (n.residual) call->residual = view_of(x.residual);
-  if (n.residual_out) call->residual_out = view_of(x.residual_out);
-  if (n.weight) call->weight = view_of(x.weight);
-  if (n.bias) call->bias = view_of(x.bias);
-  call->y_type = number_of(dtype_of_y(n));
-  call->residual_type = number_of(dtype_of_residual(n));
-  call->weight_type = number_of(x.weight.dtype);
-  call->bias_type = number_of(x.bias.dtype);
-  join_axes(x.x.shape[0], call);
-}
-
-}  // namespace
 
 DType norm_dtype(const PlanData& plan) { return plan.norm().problem.dtype; }
 void resolve_norm(PlanData*) {}
@@ -92,6 +94,11 @@ void plan_norm_cpu(PlanData* plan) {
   plan->items = ceil_div(n.rows, norm.item);
   plan->threads = static_cast<int>(std::clamp<std::int64_t>(plan->items, 1, threads));
   plan->workspace = aligned(norm.scratch) * static_cast<std::size_t>(plan->threads);
+}
+
+double norm_rate(const cuda::Device& device) {
+  const double known = device.memory_bytes_per_second;
+  return tiles::kNormRate * (known > 0 ? known : device.sm >= 90 ? tiles::kMemoryRateSm90 : tiles::kMemoryRateSm80);
 }
 
 cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, void* workspace) noexcept {
@@ -120,10 +127,7 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
     add_choice({plan->variant, Condition::aligned | Condition::contiguous, sm80::norm_cut(n.d, true, n.residual)},
                plan);
   add_choice({plan->variant, {}, sm80::norm_cut(n.d, false, n.residual)}, plan);
-  const double known = device.memory_bytes_per_second;
-  norm.rate = tiles::kNormRate * (known > 0         ? known
-                                  : device.sm >= 90 ? tiles::kMemoryRateSm90
-                                                    : tiles::kMemoryRateSm80);
+  norm.rate = norm_rate(device);
   plan->items = n.rows;
   return {};
 }

@@ -45,7 +45,7 @@ struct OperationOf;
 extern const OperationOf<Attention> kAttentionForward, kAttentionBackward;
 extern const OperationOf<LinearAttention> kLinearAttentionForward, kLinearAttentionBackward;
 extern const OperationOf<Gemm> kGemm;
-extern const OperationOf<Norm> kNorm;
+extern const OperationOf<Norm> kNorm, kNormBackward;
 extern const OperationOf<Quantise> kQuantise;
 
 /// The types of a kind of problem: its operands, with the first of them; a plan's decision for it; a run's choice by
@@ -88,7 +88,7 @@ struct TraitsOf<Norm> {
   using Layout = falchion::Layout;
   static constexpr Tensor Operands::*kFirst = &Operands::x;
   static constexpr const char* kFirstName = "x";
-  static constexpr const OperationOf<Norm>* kPasses[] = {&kNorm, &kNorm};
+  static constexpr const OperationOf<Norm>* kPasses[] = {&kNorm, &kNormBackward};
 };
 template <>
 struct TraitsOf<Quantise> {

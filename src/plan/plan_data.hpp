@@ -14,11 +14,13 @@
 #include "args/cpu_gemm_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/cpu_norm_args.hpp"
+#include "args/cpu_norm_backward_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "args/gpu_norm_args.hpp"
+#include "args/gpu_norm_backward_args.hpp"
 #include "args/gpu_quantise_args.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/choice.hpp"
@@ -34,12 +36,13 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // The types of all operations' variants. An operation with other kernel arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
-                           gpu::GemmFacts, gpu::NormFacts, gpu::QuantiseFacts>;
+                           gpu::GemmFacts, gpu::NormFacts, gpu::NormBackwardFacts, gpu::QuantiseFacts>;
 using Kernel =
     std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
                  const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
                  const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*,
-                 const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*, const gpu::QuantiseKernel*>;
+                 const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*, const cpu::NormBackwardKernel*,
+                 const gpu::NormBackwardKernel*, const gpu::QuantiseKernel*>;
 
 /// One kernel instance of variants.def. Every variant has its facts, a built one also has its kernel.
 struct Variant {
@@ -149,6 +152,7 @@ struct GemmPlan : GemmCut {
 struct NormPlan {
   Norm problem;
   std::int64_t item = 1;    // CPU: rows of one work item
+  std::int64_t parts = 1;   // backward pass: the most parts of the rows that have sums of their own
   std::size_t scratch = 0;  // CPU: bytes for one worker
   double rate = 0;          // GPU: the bytes that are expected to move in a second
 };

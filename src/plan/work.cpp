@@ -9,6 +9,7 @@
 #include "plan/norm.hpp"
 #include "plan/quantise.hpp"
 #include "plan/text.hpp"
+#include "ref/norm_backward.hpp"
 
 namespace falchion {
 namespace {
@@ -137,6 +138,15 @@ double norm_bytes(const Norm& n) {
   const double rows = static_cast<double>(n.rows), d = static_cast<double>(n.d);
   const double factors = static_cast<double>(size_of(n.dtype)) * d * ((n.weight ? 1 : 0) + (n.bias ? 1 : 0));
   return rows * (d * an_element + 4 * ((n.mean ? 1 : 0) + (n.rstd ? 1 : 0))) + factors;
+}
+
+double norm_backward_bytes(const Norm& n) {
+  const std::int64_t of_x = size_of(n.dtype) * (ref::wants_grad_x(n) ? 2 : 1);
+  const std::int64_t of_residual = n.residual_out ? size_of(dtype_of_residual(n)) : 0;
+  const int factors = (n.weight ? 1 : 0) + (ref::wants_grad_weight(n) ? 1 : 0) + (n.bias ? 1 : 0);
+  const double rows = static_cast<double>(n.rows), d = static_cast<double>(n.d);
+  return d * (rows * static_cast<double>(of_x + size_of(dtype_of_y(n)) + of_residual) +
+              static_cast<double>(size_of(n.dtype) * factors));
 }
 
 double quantise_bytes(const Quantise& q) {

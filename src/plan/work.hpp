@@ -40,6 +40,8 @@ double gemm_bytes_like_d(const Gemm& problem);
 /// x, y and the other operands that are present, each moved once; weight and bias count as one row each, which all rows
 /// share.
 double norm_bytes(const Norm& problem);
+/// The same of the backward pass.
+double norm_backward_bytes(const Norm& problem);
 
 /// x, y and the other operands that are present, each moved once.
 double quantise_bytes(const Quantise& problem);

@@ -50,9 +50,11 @@ enum class VariantTile : std::uint8_t {
   brief,
   mla,
   // GEMMs.
+  broad,
   medium,
   narrow,
   slim,
+  tall,
   wide,
 };
 

@@ -107,6 +107,16 @@ TEST_F(EightOnHopper, ScalesOfAnySize) {
   });
 }
 
+/// O before it is divided by l, times such a scale of V, would be above what f32 can hold.
+TEST_F(EightOnHopper, LargeScaleOfV) {
+  in_each_type([](std::int64_t d, const EightTypes& types) {
+    if (types.v != DType::e4m3 || types.o == DType::f16) return;
+    Instance x = make_eight(Case{"x", 1, 140, 500, 1, 1, d, d}, types, Shares::tensor);
+    x.v_scale.set(0, 0, 0, 0, 0x1p117F);
+    expect_right(&x);
+  });
+}
+
 /// The largest sums: all numbers are -128, or 127 against -128.
 TEST_F(EightOnHopper, LargestSums) {
   in_each_type([](std::int64_t d, const EightTypes& types) {

@@ -30,7 +30,7 @@ inline std::string why_no_kind_of_hopper(KindNames kinds) {
   const cuda::Device device = cuda::current_device();
   if (device.sm == 0) return device.why_not;
   if (device.sm != 90) return device.name + " is no Hopper";
-  for (const DType dtype : {DType::bf16, DType::f16})
+  for (const DType dtype : {DType::bf16, DType::f16, DType::e4m3, DType::i8})
     if (!built_kinds_of_hopper(kinds, dtype).empty()) return "";
   return "this build has none of these kernels of Hopper";
 }

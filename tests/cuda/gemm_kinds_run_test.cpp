@@ -1,4 +1,4 @@
-// tests/cuda/gemm_kinds_run_test.cpp: each kind of Hopper's GEMM tiles of 16 bits by its name, whatever the plan would
+// tests/cuda/gemm_kinds_run_test.cpp: each kind of Hopper's GEMM tiles by its name, whatever the plan would
 // choose, also where one cluster walks over all tiles, so that it uses its stages again and again, and where tiles are
 // cut along k.
 #include <algorithm>
@@ -22,9 +22,15 @@
 namespace falchion::testing {
 namespace {
 
-constexpr KindNames kEveryKind = {"plain wide", "plain medium", "plain slim", "plain narrow"};
+constexpr KindNames kEveryKind = {"plain wide", "plain broad", "plain medium", "plain slim", "plain narrow"};
+/// Operands along their rows, and heads of D, need tiles whose columns are whole boxes of 64.
+constexpr KindNames kOfWholeBoxes = {"plain wide", "plain medium", "plain slim", "plain narrow"};
 /// With swiglu half of the columns of a tile are whole boxes of 64.
-constexpr KindNames kForSwiglu = {"plain wide", "plain slim"};
+constexpr KindNames kForSwiglu = {"plain wide", "plain slim", "plain narrow"};
+constexpr KindNames kEveryKindOfBytes = {"bytes", "bytes tall", "bytes narrow"};
+constexpr KindNames kBytesForSwiglu = {"bytes", "bytes tall"};
+using Types = std::initializer_list<DType>;
+constexpr Types k16Bits = {DType::bf16, DType::f16}, k8Bits = {DType::e4m3, DType::i8};
 
 /// How the tiles are shared out and cut.
 struct Cut {
@@ -92,7 +98,8 @@ class RunsOfCase {
 
   Status to_device() {
     std::vector<cuda::Bytes> whole;
-    for (const HostTensor* tensor : {&x_.a, &x_.b, &x_.c, &x_.d, &x_.residual, &x_.bias_n, &x_.bias_m})
+    for (const HostTensor* tensor :
+         {&x_.a, &x_.b, &x_.c, &x_.d, &x_.residual, &x_.bias_n, &x_.bias_m, &x_.scale_a, &x_.scale_b})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
     return cuda::CopyOf<GemmOperands>::make(x_.problem, host_, whole, &copy_);
   }
@@ -119,7 +126,7 @@ class RunsOfCase {
         EXPECT_EQ(std::memcmp(of_whole.data(), x_.d.memory(), of_whole.size()), 0) << "other bits than of one cluster";
         continue;
       }
-      EXPECT_TRUE(matches(x_, reference_));
+      EXPECT_TRUE(matches(x_, reference_, judge::Sums::promoted));
       if (cut.parts == 1) of_whole.assign(x_.d.memory(), x_.d.memory() + x_.d.memory_bytes());
     }
     return runs;
@@ -131,7 +138,9 @@ class RunsOfCase {
     ASSERT_EQ(first_that_fits(plan.gpu.choices, layout_of(plan, copy_.operands()).met)->variant, plan.variant)
         << "these operands are not the kernel's";
     gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, copy_.operands(), nullptr);
-    ASSERT_EQ(args.d_boxes, x_.problem.dtype_d != DType::f32 && args.n % 8 == 0) << "d is stored in the other way";
+    const int of_16_bytes = x_.problem.dtype_d == DType::i32 ? 4 : 8;
+    ASSERT_EQ(args.d_boxes, x_.problem.dtype_d != DType::f32 && args.n % of_16_bytes == 0)
+        << "d is stored in the other way";
     if (!cut_tiles(cut, plan.variant->facts_as<gpu::GemmFacts>(), &args)) return;
     const std::int64_t of_tile = std::int64_t{args.splits} * args.part_rows * args.part_columns;
     const std::int64_t parts = args.tiles_m * args.tiles_n * args.batch - args.whole;
@@ -167,10 +176,10 @@ std::vector<std::future<std::unique_ptr<RunsOfCase>>> start_all(const std::vecto
 }
 
 /// Where a kind can run, each that is built must have run.
-void expect_right_on_each_kind(KindNames kinds, const std::vector<KindCase>& cases) {
+void expect_right_on_each_kind(KindNames kinds, const std::vector<KindCase>& cases, Types types = k16Bits) {
   if (const std::string why = why_no_kind_of_hopper(kinds); !why.empty()) GTEST_SKIP() << why;
   int all = 0;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const DType dtype : types) {
     const std::vector<const Variant*> built = built_kinds_of_hopper(kinds, dtype);
     std::vector<int> runs(built.size());
     if (built.empty()) continue;
@@ -257,16 +266,93 @@ TEST(CudaGemmKinds, EachLayout) {
     cases.push_back({.row = GemmCase{"a across", 1, m, n, k}.bias_n(), .a_across = true});
     cases.push_back({GemmCase{"b across", 1, m, n, k}.layout_b(Layout::across).residual()});
     cases.push_back({.row = GemmCase{"both across", 2, m, n, k}.layout_b(Layout::across).beta(1), .a_across = true});
-    cases.push_back({GemmCase{"d in f32", 1, m, n, k}.biases().beta(1).residual().d_f32()});
   }
-  cases.push_back({GemmCase{"d in f32, odd", 1, 300, 203, 72}.beta(1).d_f32()});
-  cases.push_back({GemmCase{"no boxes of d", 1, 300, 203, 72}.bias_n().residual()});
   for (const std::int64_t m : {65, 300}) {
     cases.push_back({GemmCase{"heads", 2, m, 320, 72}.n2(5).layout(Layout::heads_first)});
     cases.push_back({all_terms("heads, all terms", m, 576, 72, Activation::silu).n2(9).layout(Layout::heads_first)});
     cases.push_back({GemmCase{"heads of k", 1, m, 136, 320}.k2(5).layout(Layout::heads_first)});
   }
+  expect_right_on_each_kind(kOfWholeBoxes, cases);
+}
+
+TEST(CudaGemmKinds, WithoutBoxesOfD) {
+  std::vector<KindCase> cases;
+  const std::int64_t sizes[][3] = {{72, 8, 72}, {304, 136, 136}, {704, 320, 8}, {72, 264, 520}};
+  for (const auto& [m, n, k] : sizes)
+    cases.push_back({GemmCase{"d in f32", 1, m, n, k}.biases().beta(1).residual().d_f32()});
+  cases.push_back({GemmCase{"d in f32, odd", 1, 300, 203, 72}.beta(1).d_f32()});
+  cases.push_back({GemmCase{"no boxes of d", 1, 300, 203, 72}.bias_n().residual()});
+  cases.push_back({GemmCase{"in place of c", 1, 300, 459, 72}.beta(1).in_place()});
   expect_right_on_each_kind(kEveryKind, cases);
+}
+
+/// Each way of scaling, and D in bf16 and f16.
+std::vector<KindCase> scaled(const std::vector<GemmCase>& rows) {
+  std::vector<KindCase> out;
+  int turn = 0;
+  for (GemmCase row : rows) {
+    row.terms.scaling = static_cast<Scaling>(turn++ % 3);
+    for (const DType d : {DType::bf16, DType::f16}) {
+      if (row.terms.dtype_d != DType::f32) row.terms.dtype_d = d;
+      out.push_back({row});
+    }
+  }
+  return out;
+}
+
+/// k is a multiple of 16 and a block of it 128.
+TEST(CudaGemmKinds, BytesOfEachSize) {
+  std::vector<GemmCase> rows;
+  for (const std::int64_t m : {1, 65, 300, 700})
+    for (const std::int64_t n : {8, 64, 136, 320, 520}) rows.push_back(GemmCase{"scaled", 1, m, n, 144});
+  for (const std::int64_t k : {0, 16, 128, 1040}) {
+    rows.push_back(GemmCase{"long rows", 1, 65, 520, k});
+    rows.push_back(GemmCase{"two tiles of rows", 1, 300, 136, k});
+  }
+  for (int i = 0; i < 3; ++i) {
+    rows.push_back(GemmCase{"batch", 3, 65, 136, 144});
+    rows.push_back(GemmCase{"no boxes of d", 1, 300, 203, 144}.bias_n().residual());
+    rows.push_back(GemmCase{"heads", 2, 300, 320, 144}.n2(5).layout(Layout::heads_first));
+    rows.push_back(GemmCase{"d in f32", 1, 300, 136, 144}.d_f32().biases().beta(1).residual());
+  }
+  expect_right_on_each_kind(kEveryKindOfBytes, scaled(rows), k8Bits);
+}
+
+TEST(CudaGemmKinds, BytesOfEachTerm) {
+  std::vector<GemmCase> rows;
+  const std::int64_t sizes[][3] = {{1, 64, 144}, {65, 520, 144}, {300, 136, 272}, {700, 320, 16}};
+  for (const auto& [m, n, k] : sizes) {
+    rows.push_back(GemmCase{"biases", 1, m, n, k}.biases());
+    rows.push_back(GemmCase{"c", 1, m, n, k}.beta(-1.5F));
+    rows.push_back(GemmCase{"in place of c", 1, m, n, k}.beta(1).in_place());
+    rows.push_back(GemmCase{"in place of the residual", 1, m, n, k}.bias_n().residual().in_place());
+    rows.push_back(all_terms("all terms", m, n, k, Activation::gelu_tanh));
+  }
+  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_erf, Activation::silu})
+    rows.push_back(all_terms("all terms, each activation", 300, 136, 272, activation));
+  rows.push_back(all_terms("no product", 300, 320, 0, Activation::silu));
+  rows.push_back(GemmCase{"biases in f32", 1, 300, 136, 144}.biases().biases_f32().residual());
+  expect_right_on_each_kind(kEveryKindOfBytes, scaled(rows), k8Bits);
+}
+
+TEST(CudaGemmKinds, BytesAndSwiglu) {
+  std::vector<GemmCase> rows;
+  const std::int64_t sizes[][3] = {{1, 8, 144}, {65, 520, 144}, {300, 136, 272}, {700, 320, 16}, {65, 64, 1040}};
+  for (const auto& [m, n, k] : sizes) {
+    const auto swiglu = [&](const char* name) { return GemmCase{name, 1, m, n, k}.activation(Activation::swiglu); };
+    rows.push_back(swiglu("swiglu, residual").residual());
+    rows.push_back(swiglu("swiglu, biases").alpha(0.5F).biases().residual().in_place());
+  }
+  expect_right_on_each_kind(kBytesForSwiglu, scaled(rows), k8Bits);
+}
+
+TEST(CudaGemmKinds, SumsOfI8) {
+  std::vector<KindCase> cases;
+  for (const std::int64_t m : {1, 65, 300, 700})
+    for (const std::int64_t n : {4, 64, 100, 136, 203, 520}) cases.push_back({GemmCase{"i32", 1, m, n, 144}.d_i32()});
+  for (const std::int64_t k : {0, 16, 128, 1040}) cases.push_back({GemmCase{"i32", 2, 300, 136, k}.d_i32()});
+  cases.push_back({GemmCase{"heads", 2, 300, 160, 144}.d_i32().n2(5).layout(Layout::heads_first)});
+  expect_right_on_each_kind(kEveryKindOfBytes, cases, {DType::i8});
 }
 
 }  // namespace

@@ -177,6 +177,17 @@ void measure(const Norm& problem, const BenchOptions& options, const Target& tar
   measure_plain(problem, make_norm_instance, &NormInstance::y, Roof::memory, options, target, result, limits);
 }
 
+void measure(const NormBackwardProblem& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const Prepared prepared(problem, Pass::backward, target);
+  const NormInstance instance = make_norm_backward_instance(problem, 1);
+  result->roof = Roof::memory;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  for (const HostTensor* gradient : {&instance.grad_x, &instance.grad_weight}) require_numbers(gradient->view, *result);
+}
+
 void measure(const Quantise& problem, const BenchOptions& options, const Target& target, BenchResult* result,
              Limits* limits) {
   measure_plain(problem, make_quantise_instance, &QuantiseInstance::scale, Roof::memory, options, target, result,

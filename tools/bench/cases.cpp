@@ -31,7 +31,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   };
   const std::vector<Op> attention = operations_of(Kind::attention), linear = operations_of(Kind::linear);
   const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward}, gemm = {Op::gemm},
-                        norm = {Op::norm}, quantise = {Op::quantise};
+                        norm = {Op::norm, Op::norm_backward}, quantise = {Op::quantise};
   const FeatureOptions& f = o.features;
   const BackwardOptions &b = o.backward, none;
   std::vector<Given> all = {{"--causal", f.causal_given, attention},
@@ -284,10 +284,16 @@ void add_gemms(const BenchOptions& options, const std::vector<std::string>& dtyp
 }
 
 /// Norms have rows of d. If neither is given: those of a hidden layer, for many tokens and for few.
-void add_norms(const BenchOptions& options, const std::vector<std::string>& dtypes, std::vector<BenchProblem>* out) {
+void add_norms(const BenchOptions& options, Op op, const std::vector<std::string>& dtypes,
+               std::vector<BenchProblem>* out) {
   NormOptions norm = options.norm;
   const auto add = [&](const std::vector<std::int64_t>& d) {
-    for (const Norm& problem : norm.expand(dtypes, d)) out->push_back({Op::norm, problem});
+    for (const Norm& problem : norm.expand(op, dtypes, d)) {
+      if (pass_of(op) == Pass::forward)
+        out->push_back({op, problem});
+      else
+        out->push_back({op, NormBackwardProblem{problem}});
+    }
   };
   if (!norm.rows.empty() || !options.sizes.d.empty()) return add(options.sizes.d);
   norm.rows = {4096};
@@ -331,10 +337,11 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   std::vector<std::string> dtypes = options.sizes.dtype;
   if (dtypes.empty() && !gpu) dtypes = {"bf16", "f16", "f32"};
   const bool any_gemm = std::find(ops.begin(), ops.end(), Op::gemm) != ops.end();
-  const bool any_norm = std::find(ops.begin(), ops.end(), Op::norm) != ops.end();
   if (any_gemm) add_gemms(options, dtypes, &out);
-  if (any_norm) add_norms(options, dtypes, &out);
-  if (any_norm && ops.size() == 1) return out;
+  const auto is_norm = [](Op op) { return kind_of(op) == Kind::norm; };
+  for (const Op op : ops)
+    if (is_norm(op)) add_norms(options, op, dtypes, &out);
+  if (std::all_of(ops.begin(), ops.end(), is_norm)) return out;
   if (options.decode) {
     add_decode(options, options.sizes.given() ? options.sizes.expand() : usual_decode(dtypes, gpu), &out);
     return out;
@@ -343,11 +350,11 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
     if (any_gemm && ops.size() == 1) throw UsageError{"the sizes of --op gemm are --batch, --m, --n and --k"};
     for (const Attention& sizes : options.sizes.expand())
       for (const Op op : ops)
-        if (op != Op::gemm && op != Op::norm) out.push_back(bench_kind(op).problem(options, op, sizes));
+        if (op != Op::gemm && !is_norm(op)) out.push_back(bench_kind(op).problem(options, op, sizes));
     return out;
   }
   for (const Op op : ops) {
-    if (op == Op::gemm || op == Op::norm) continue;
+    if (op == Op::gemm || is_norm(op)) continue;
     for (const Attention& sizes : bench_kind(op).usual(dtypes, gpu))
       out.push_back(bench_kind(op).problem(options, op, sizes));
   }

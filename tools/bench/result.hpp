@@ -18,7 +18,7 @@ namespace falchion::tools {
 
 struct BenchProblem {
   Op op = Op::attention;
-  std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm, Quantise> problem;
+  std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm, NormBackwardProblem, Quantise> problem;
   std::int64_t ragged = 0;  // of a cache: the mean of the lengths in use, which differ; 0: each is s_k
 };
 

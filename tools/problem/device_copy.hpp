@@ -103,10 +103,15 @@ inline std::array<Tensor*, 1> outputs_of(GemmOperands* x) { return {&x->d}; }
 template <class F>
 void for_each_array(const Gemm&, GemmOperands*, const F&) {}
 
-inline std::array<Tensor*, 8> tensors_of(NormOperands* x) {
-  return {&x->x, &x->residual, &x->weight, &x->bias, &x->y, &x->residual_out, &x->mean, &x->rstd};
+inline std::array<Tensor*, 13> tensors_of(NormOperands* x) {
+  return {&x->x,        &x->residual,          &x->weight, &x->bias,
+          &x->y,        &x->residual_out,      &x->mean,   &x->rstd,
+          &x->grad_y,   &x->grad_residual_out, &x->grad_x, &x->grad_weight,
+          &x->grad_bias};
 }
-inline std::array<Tensor*, 4> outputs_of(NormOperands* x) { return {&x->y, &x->residual_out, &x->mean, &x->rstd}; }
+inline std::array<Tensor*, 7> outputs_of(NormOperands* x) {
+  return {&x->y, &x->residual_out, &x->mean, &x->rstd, &x->grad_x, &x->grad_weight, &x->grad_bias};
+}
 template <class F>
 void for_each_array(const Norm&, NormOperands*, const F&) {}
 

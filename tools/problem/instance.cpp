@@ -220,8 +220,10 @@ Prepared::Prepared(const Gemm& problem, const Target& target) {
   take_workspace();
 }
 
-Prepared::Prepared(const Norm& problem, const Target& target) {
-  require(Plan::make(problem, target, &plan_), "plan");
+Prepared::Prepared(const Norm& problem, const Target& target) : Prepared(problem, Pass::forward, target) {}
+
+Prepared::Prepared(const Norm& problem, Pass pass, const Target& target) {
+  require(Plan::make(problem, pass, target, &plan_), "plan");
   take_workspace();
 }
 

@@ -67,7 +67,8 @@ class Prepared {
   Prepared(const Attention& problem, Pass pass, const Target& target);
   Prepared(const LinearAttention& problem, Pass pass, const Target& target);
   Prepared(const Gemm& problem, const Target& target);
-  Prepared(const Norm& problem, const Target& target);
+  Prepared(const Norm& problem, const Target& target);  // forward
+  Prepared(const Norm& problem, Pass pass, const Target& target);
   Prepared(const Quantise& problem, const Target& target);
   /// A plan for a GPU copies there and back. measure_gpu.hpp is for timing it.
   Status run(const Operands& operands) const;

@@ -18,6 +18,13 @@ double flop_count(const Norm& n) {
 }
 double byte_count(const Norm& n) { return norm_bytes(n); }
 
+double flop_count(const NormBackwardProblem& n) {
+  const double an_element = (n.kind == NormKind::layer ? 16 : 13) + (n.weight ? 1 : 0) + (n.residual_out ? 1 : 0);
+  return an_element * static_cast<double>(n.rows) * static_cast<double>(n.d);
+}
+double byte_count(const NormBackwardProblem& n) { return norm_backward_bytes(n); }
+std::string problem_name(const NormBackwardProblem& n) { return size_name(n) + " norm backward " + feature_name(n); }
+
 std::string size_name(const Norm& n) { return fmt::format("rows{} d{}", n.rows, n.d); }
 
 std::string feature_name(const Norm& n) {
@@ -25,6 +32,7 @@ std::string feature_name(const Norm& n) {
   if (n.weight) out += n.zero_centered ? " 1+weight" : " weight";
   if (n.bias) out += " bias";
   if (n.residual) out += n.residual_out ? " residual in-out" : " residual";
+  if (!n.residual && n.residual_out) out += " residual";
   if (dtype_of_y(n) != n.dtype) out += fmt::format(" y-{}", name(dtype_of_y(n)));
   return out;
 }
@@ -42,7 +50,7 @@ void NormOptions::add_to(Command& command) {
   command.flag("--add-residual", &add_residual, "With a residual that is added before, and the sum written");
 }
 
-std::vector<Norm> NormOptions::expand(const std::vector<std::string>& dtypes,
+std::vector<Norm> NormOptions::expand(Op op, const std::vector<std::string>& dtypes,
                                       const std::vector<std::int64_t>& d) const {
   const auto or_else = [](const std::vector<std::int64_t>& list) {
     return list.empty() ? std::vector<std::int64_t>{4096} : list;
@@ -55,7 +63,8 @@ std::vector<Norm> NormOptions::expand(const std::vector<std::string>& dtypes,
         n.kind = parse_norm_kind(kind);
         n.weight = true;
         n.bias = n.kind == NormKind::layer;
-        n.residual = n.residual_out = add_residual;
+        n.residual = add_residual && pass_of(op) == Pass::forward;
+        n.residual_out = add_residual;
         out.push_back(n);
       }
   return out;
@@ -71,6 +80,11 @@ NormOperands NormInstance::operands() const {
   o.residual_out = residual_out.view;
   o.mean = mean.view;
   o.rstd = rstd.view;
+  o.grad_y = grad_y.view;
+  o.grad_residual_out = grad_residual_out.view;
+  o.grad_x = grad_x.view;
+  o.grad_weight = grad_weight.view;
+  o.grad_bias = grad_bias.view;
   return o;
 }
 
@@ -84,6 +98,22 @@ NormInstance make_norm_instance(const Norm& n, std::uint64_t seed) {
   if (n.residual_out) out.residual_out = make_poisoned(dtype_of_residual(n), all);
   if (n.weight) out.weight = make_random(n.dtype, row, seed + 2);
   if (n.bias) out.bias = make_random(n.dtype, row, seed + 3);
+  return out;
+}
+
+NormInstance make_norm_backward_instance(const NormBackwardProblem& n, std::uint64_t seed) {
+  NormInstance out;
+  out.problem = n;
+  const Shape all{1, n.rows, 1, n.d}, row{1, 1, 1, n.d};
+  out.x = make_random(n.dtype, all, seed);
+  out.grad_y = make_random(dtype_of_y(n), all, seed + 1);
+  if (n.residual_out) out.grad_residual_out = make_random(dtype_of_residual(n), all, seed + 2);
+  out.grad_x = make_poisoned(n.dtype, all);
+  if (n.weight) {
+    out.weight = make_random(n.dtype, row, seed + 3);
+    out.grad_weight = make_poisoned(n.dtype, row);
+  }
+  if (n.bias) out.grad_bias = make_poisoned(n.dtype, row);
   return out;
 }
 

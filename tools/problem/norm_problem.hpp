@@ -9,6 +9,7 @@
 #include "command/command.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/json.hpp"
+#include "problem/operation.hpp"
 #include "problem/tensors.hpp"
 
 namespace falchion::tools {
@@ -16,6 +17,12 @@ namespace falchion::tools {
 double flop_count(
     const Norm& problem);  // of an element: 3 (rms) or 6 (layer), and 1 for each of weight, bias, residual
 double byte_count(const Norm& problem);  // each tensor once
+
+/// A norm's backward pass.
+struct NormBackwardProblem : Norm {};
+double flop_count(const NormBackwardProblem& problem);  // of an element: 13 (rms) or 16 (layer), likewise
+double byte_count(const NormBackwardProblem& problem);
+std::string problem_name(const NormBackwardProblem& problem);
 
 std::string size_name(const Norm& problem);     // "rows16384 d4096"
 std::string feature_name(const Norm& problem);  // "rms weight residual"
@@ -34,8 +41,8 @@ struct NormOptions {
 
   void add_to(Command& command);
   /// One for each type and combination, with a weight (for layer also a bias) of the type of x. By default rows are
-  /// 4096 and d is 4096.
-  std::vector<Norm> expand(const std::vector<std::string>& dtypes, const std::vector<std::int64_t>& d) const;
+  /// 4096 and d is 4096. In the backward pass the gradient of the sum is added with a residual.
+  std::vector<Norm> expand(Op op, const std::vector<std::string>& dtypes, const std::vector<std::int64_t>& d) const;
 
   static constexpr std::initializer_list<const char*> kNames = {"--rows", "--kind", "--add-residual"};
 };
@@ -44,9 +51,12 @@ struct NormOptions {
 struct NormInstance {
   Norm problem;
   HostTensor x, residual, weight, bias, y, residual_out, mean, rstd;
+  HostTensor grad_y, grad_residual_out, grad_x, grad_weight, grad_bias;
   NormOperands operands() const;
 };
 /// Rows of (1, rows, 1, d), random normal ones, without mean and rstd; outputs are poisoned with NaN.
 NormInstance make_norm_instance(const Norm& problem, std::uint64_t seed);
+/// The same of the backward pass, with all gradients.
+NormInstance make_norm_backward_instance(const NormBackwardProblem& problem, std::uint64_t seed);
 
 }  // namespace falchion::tools

@@ -53,6 +53,7 @@ void draw_attention_backward(Dice* dice, Problem* problem);
 void draw_linear_attention(Dice* dice, Problem* problem);
 void draw_gemm(Dice* dice, Problem* problem);
 void draw_norm(Dice* dice, Problem* problem);
+void draw_norm_backward(Dice* dice, Problem* problem);
 void draw_quantise(Dice* dice, Problem* problem);
 
 /// The share of attention's problems whose K and V are a KV cache, if nothing else is asked for.

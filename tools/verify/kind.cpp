@@ -8,7 +8,7 @@ const StormKind& storm_kind(const Problem& problem) {
     case Kind::attention: return problem.pass() == Pass::forward ? kAttentionKind : kAttentionBackwardKind;
     case Kind::linear: return kLinearKind;
     case Kind::gemm: return kGemmKind;
-    case Kind::norm: return kNormKind;
+    case Kind::norm: return problem.pass() == Pass::forward ? kNormKind : kNormBackwardKind;
     case Kind::quantise: break;
   }
   return kQuantiseKind;

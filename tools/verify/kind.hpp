@@ -1,8 +1,10 @@
 // tools/verify/kind.hpp: a storm's functions for one kind of problem. A new kind adds its folder (kind, subject, draw,
-// shrink) and its line in kind.cpp. The passes of softmax attention are two kinds here, because their operands differ.
+// shrink) and its line in kind.cpp. The passes of softmax attention and those of a norm are two kinds here,
+// because their operands differ.
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "draw.hpp"
@@ -33,7 +35,11 @@ struct StormKind {
   bool (*may_exceed_the_hint)(const Problem& problem, const Plan& plan);  // as in paths.hpp
 };
 
-extern const StormKind kAttentionKind, kAttentionBackwardKind, kLinearKind, kGemmKind, kNormKind, kQuantiseKind;
+extern const StormKind kAttentionKind, kAttentionBackwardKind, kLinearKind, kGemmKind, kNormKind, kNormBackwardKind,
+    kQuantiseKind;
+
+/// The values of the key scores of a norm.
+inline constexpr std::string_view kNormScores[] = {"normal", "constant", "shifted", "tiny", "huge"};
 
 const StormKind& storm_kind(const Problem& problem);
 

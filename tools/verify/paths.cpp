@@ -93,7 +93,7 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
 
 Status make_plan(const Problem& p, const Target& target, Plan* plan) {
   if (p.kind() == Kind::gemm) return Plan::make(p.gemm, target, plan);
-  if (p.kind() == Kind::norm) return Plan::make(p.norm, target, plan);
+  if (p.kind() == Kind::norm) return Plan::make(p.norm, p.pass(), target, plan);
   if (p.kind() == Kind::quantise) return Plan::make(p.quantise, target, plan);
   return p.kind() == Kind::attention ? Plan::make(p.attention, p.pass(), target, plan)
                                      : Plan::make(p.linear, p.pass(), target, plan);

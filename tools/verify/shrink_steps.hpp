@@ -33,6 +33,7 @@ void simplify_attention_backward(const Problem& from, Steps* steps);
 void simplify_linear(const Problem& from, Steps* steps);
 void simplify_gemm(const Problem& from, Steps* steps);
 void simplify_norm(const Problem& from, Steps* steps);
+void simplify_norm_backward(const Problem& from, Steps* steps);
 void simplify_quantise(const Problem& from, Steps* steps);
 
 }  // namespace falchion::tools::storm

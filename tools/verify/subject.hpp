@@ -39,6 +39,7 @@ std::unique_ptr<Subject> make_attention_backward_subject(const Problem& problem)
 std::unique_ptr<Subject> make_linear_subject(const Problem& problem);
 std::unique_ptr<Subject> make_gemm_subject(const Problem& problem);
 std::unique_ptr<Subject> make_norm_subject(const Problem& problem);
+std::unique_ptr<Subject> make_norm_backward_subject(const Problem& problem);
 std::unique_ptr<Subject> make_quantise_subject(const Problem& problem);
 /// Makes the subject by the function of the problem's kind.
 std::unique_ptr<Subject> make_subject(const Problem& problem);

@@ -22,6 +22,7 @@ TARGETS = (
     "falchion_linear_attention_backward",
     "falchion_gemm",
     "falchion_norm",
+    "falchion_norm_backward",
     "falchion_merge",
 )
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # XLA's name, and the end of the handler's

@@ -1,4 +1,4 @@
-# python/falchion/jax/_norms.py: layer norm and RMSNorm, each one custom call. They have no gradients yet.
+# python/falchion/jax/_norms.py: layer norm and RMSNorm as functions that JAX can transform; each pass is one custom call.
 from __future__ import annotations
 
 import dataclasses
@@ -7,12 +7,13 @@ from typing import Any, Never
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from falchion import Invalid, Unsupported
 from falchion._names import refuse
 from falchion.jax import _calls, _options
 from falchion.jax._mesh import vary_alike
-from falchion.jax._transforms import Arrays, Batched, Call, Shapes, refusing, unfold, with_vmap
+from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 from falchion.types import Backend
 
 LAYER, RMS = 0, 1
@@ -36,12 +37,6 @@ class NormOptions:
         return {"heads_first": False, **{name: getattr(self, name) for name in names}}
 
 
-def no_gradient() -> Unsupported:
-    return Unsupported(
-        "falchion.jax has no gradient of layer_norm and rms_norm yet: write the norm in jax.numpy where one is needed"
-    )
-
-
 @functools.cache
 def forward(options: NormOptions) -> Call:
     """arrays of four axes -> {"y": ..., "residual_out": ..., "mean": ..., "rstd": ...} of those that there are"""
@@ -62,12 +57,70 @@ def forward(options: NormOptions) -> Call:
     def folded(n: int, b: int, arrays: Arrays, _: Shapes) -> Arrays:
         return {name: unfold(x, n, b) for name, x in forward(options)(arrays).items()}
 
-    return refusing(with_vmap(one_call, can_fold, folded, lambda shapes: shapes["x"][0], SHARED), no_gradient)
+    return once(with_vmap(one_call, can_fold, folded, lambda shapes: shapes["x"][0], SHARED), "a norm")
+
+
+@functools.cache
+def backward(options: NormOptions) -> Call:
+    """arrays of four axes, x being what was normalised -> {"grad_x": ...} and those of weight and bias; bias is not read"""
+
+    def one_call(arrays: Arrays) -> Arrays:
+        results = {
+            f"grad_{name}": jax.ShapeDtypeStruct(arrays[name].shape, arrays[name].dtype)
+            for name in ("x", "weight", "bias")
+            if name in arrays
+        }
+        given = {name: x for name, x in arrays.items() if name != "bias"}
+        return _calls.call("falchion_norm_backward", given, results, options.attributes())
+
+    def can_fold(arrays: Arrays, batched: Batched) -> bool:
+        return "weight" not in arrays and "bias" not in arrays  # their gradients are sums over all of the first axis
+
+    def folded(n: int, b: int, arrays: Arrays, _: Shapes) -> Arrays:
+        return {name: unfold(x, n, b) for name, x in backward(options)(arrays).items()}
+
+    return once(with_vmap(one_call, can_fold, folded, lambda shapes: shapes["x"][0], SHARED), "a norm")
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def apply(options: NormOptions, arrays: Arrays) -> Arrays:
+    """The norm, differentiable once in all arrays; mean and rstd are not."""
+    return forward(options)(arrays)
+
+
+def _apply_forward(options: NormOptions, primals: Any) -> tuple[Arrays, Any]:
+    arrays = {name: primal.value for name, primal in primals.items()}
+    found = forward(options)(arrays)
+    return found, (arrays, found.get("residual_out"))
+
+
+def _apply_backward(options: NormOptions, kept: Any, cotangents: Any) -> tuple[Any]:
+    arrays, total = kept
+    given = {name: x for name, x in cotangents.items() if not isinstance(x, SymbolicZero)}
+    if "mean" in given or "rstd" in given:
+        raise Unsupported("falchion.jax has no gradient of a norm's mean and rstd: y and residual_out have one")
+    grads: dict[str, Any] = dict.fromkeys(arrays)
+    if not given:
+        return (grads,)
+    y = cotangents["y"]
+    asked = {name: arrays[name] for name in SHARED if name in arrays}
+    asked |= {"x": arrays["x"] if total is None else total, "grad_y": given.get("y", jnp.zeros(y.shape, y.dtype))}
+    if "residual_out" in given:
+        asked["grad_residual_out"] = given["residual_out"]
+    made = {name.removeprefix("grad_"): x for name, x in backward(options)(asked).items()}
+    grad_x = made.pop("x")
+    for name in ("x", "residual"):
+        if name in arrays:
+            grads[name] = grad_x.astype(arrays[name].dtype)
+    return (grads | made,)
+
+
+apply.defvjp(_apply_forward, _apply_backward, symbolic_zeros=True)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def run(options: NormOptions, arrays: Arrays) -> Arrays:
-    return forward(options)(arrays)
+    return apply(options, arrays)
 
 
 def four_axes(name: str, x: Any) -> jax.Array:
@@ -142,7 +195,7 @@ def layer_norm(
 
     weight and bias are (d), or have the axes of x, where each but the last may have extent 1. zero_centered makes the
     factor 1 + weight. The result is y, or a tuple of y, v with a residual, and mean and rstd with return_stats. It works
-    under jit, vmap and shard_map; there is no gradient yet.
+    under jit, vmap, shard_map and grad: y and residual_out have a gradient, in reverse mode, once.
     """
     if foreign:
         refuse(layer_norm, foreign)

@@ -7,6 +7,7 @@ newer.
     o = fal.varlen(q, k, v, cu_seqlens, max_q=longest, causal=True)
     o = fal.decode(q, k_cache, v_cache, used_k=lengths, page_table=table)
     o = fal.linear_attention(q, k, v, decay=g)
+    y, total = fal.rms_norm(x, weight, residual=total)
 
 docs/python_torch.md says more. Importing this module imports torch; `import falchion` does not."""
 
@@ -17,6 +18,7 @@ import torch  # noqa: F401  (so that a missing PyTorch is the first thing that i
 from ._attention import attention, varlen
 from ._decode import decode
 from ._linear import linear_attention
+from ._norms import layer_norm, rms_norm
 from ._sdpa import sdpa
 
-__all__ = ["attention", "decode", "linear_attention", "sdpa", "varlen"]
+__all__ = ["attention", "decode", "layer_norm", "linear_attention", "rms_norm", "sdpa", "varlen"]

@@ -377,7 +377,7 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
 
 def no_second_derivative() -> Unsupported:
     return Unsupported(
-        "falchion has no second derivative of attention: its backward pass cannot be "
+        "falchion has no second derivative of attention and of norms: a backward pass cannot be "
         "differentiated. Where one is needed (a gradient penalty, a Hessian), use torch's math "
         "backend there."
     )

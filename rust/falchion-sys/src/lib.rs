@@ -133,11 +133,12 @@ structs! {
     fal_norm {
         size: usize, dtype: i32, dtype_y: i32, dtype_residual: i32, kind: i32, rows: i64, d: i64, eps: f32,
         zero_centered: u8, weight: u8, bias: u8, residual: u8, residual_out: u8, mean: u8, rstd: u8,
-        reserved: [u8; 21],
+        frozen: u8, reserved: [u8; 20],
     }
     fal_norm_operands {
         size: usize, x: fal_tensor, residual: fal_tensor, weight: fal_tensor, bias: fal_tensor, y: fal_tensor,
-        residual_out: fal_tensor, mean: fal_tensor, rstd: fal_tensor,
+        residual_out: fal_tensor, mean: fal_tensor, rstd: fal_tensor, grad_y: fal_tensor,
+        grad_residual_out: fal_tensor, grad_x: fal_tensor, grad_weight: fal_tensor, grad_bias: fal_tensor,
     }
     fal_quantise {
         size: usize, dtype: i32, dtype_y: i32, b: i64, s: i64, h: i64, d: i64, rows: i64,
@@ -270,6 +271,11 @@ extern "C" {
         target: *const fal_target,
         out: *mut *mut fal_plan,
     ) -> fal_status;
+    pub fn fal_norm_backward_plan_make(
+        problem: *const fal_norm,
+        target: *const fal_target,
+        out: *mut *mut fal_plan,
+    ) -> fal_status;
     pub fn fal_norm_plan_run(
         plan: *const fal_plan,
         operands: *const fal_norm_operands,
@@ -278,6 +284,11 @@ extern "C" {
         stream: *mut c_void,
     ) -> fal_status;
     pub fn fal_norm_explain(problem: *const fal_norm, target: *const fal_target, format: i32) -> *const c_char;
+    pub fn fal_norm_backward_explain(
+        problem: *const fal_norm,
+        target: *const fal_target,
+        format: i32,
+    ) -> *const c_char;
     pub fn fal_norm_run(
         operands: *const fal_norm_operands,
         options: *const fal_norm,

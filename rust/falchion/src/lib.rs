@@ -66,7 +66,7 @@ pub use error::{Error, Kind};
 pub use gemm::{Activation, Gemm, GemmPlan, GemmProblem, Scaling};
 pub use handle::{Handle, Workspace};
 pub use linear::{Decay, FeatureMap, LinearBackward, LinearForward, LinearPlan, LinearProblem};
-pub use norm::{Norm, NormKind, NormPlan, NormProblem};
+pub use norm::{Norm, NormBackward, NormKind, NormPlan, NormProblem};
 pub use plan::{Append, Backward, Forward, Plan, Sequences};
 pub use problem::{Align, Backend, Band, DType, Pass, Problem, Target};
 pub use tensor::{Bf16, E4m3, Element, Lengths, Tensor, TensorMut, F16};

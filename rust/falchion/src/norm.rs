@@ -34,6 +34,9 @@ pub struct NormProblem {
     pub residual_out: bool,
     pub mean: bool,
     pub rstd: bool,
+    /// Of the backward pass: no grad_x, no grad_weight.
+    pub no_grad_x: bool,
+    pub no_grad_weight: bool,
 }
 
 impl NormProblem {
@@ -54,6 +57,8 @@ impl NormProblem {
             residual_out: false,
             mean: false,
             rstd: false,
+            no_grad_x: false,
+            no_grad_weight: false,
         }
     }
 
@@ -74,6 +79,7 @@ impl NormProblem {
             residual_out: self.residual_out.into(),
             mean: self.mean.into(),
             rstd: self.rstd.into(),
+            frozen: u8::from(self.no_grad_x) + 2 * u8::from(self.no_grad_weight),
             ..sys::fal_norm::sized()
         }
     }
@@ -99,7 +105,19 @@ impl<'a> Norm<'a> {
     }
 }
 
-/// A decided way to compute one norm.
+/// The tensors of a backward run: x is what was normalised, residual_out where there was a residual, and grad_x is the
+/// gradient of both. grad_residual_out is added to it.
+pub struct NormBackward<'a> {
+    pub grad_y: Tensor<'a>,
+    pub x: Tensor<'a>,
+    pub weight: Option<Tensor<'a>>,
+    pub grad_residual_out: Option<Tensor<'a>>,
+    pub grad_x: Option<TensorMut<'a>>,
+    pub grad_weight: Option<TensorMut<'a>>,
+    pub grad_bias: Option<TensorMut<'a>>,
+}
+
+/// A decided way to compute one norm, or its gradients.
 #[derive(Debug)]
 pub struct NormPlan {
     handle: Handle,
@@ -117,6 +135,31 @@ impl NormPlan {
         // SAFETY: both structs live during the call, which writes the plan only.
         let make = |made| unsafe { sys::fal_norm_plan_make(&problem.raw(), &target.raw(), made) };
         Ok(Self { handle: Handle::make(make)? })
+    }
+
+    /// A plan of the gradients: the problem has a weight, a bias and a residual_out where their gradients are to be
+    /// computed, or added, and no residual, mean and rstd.
+    pub fn backward(problem: &NormProblem, target: Target) -> Result<Self, Error> {
+        // SAFETY: both structs live during the call, which writes the plan only.
+        let make = |made| unsafe { sys::fal_norm_backward_plan_make(&problem.raw(), &target.raw(), made) };
+        Ok(Self { handle: Handle::make(make)? })
+    }
+
+    pub fn run_backward(&self, x: NormBackward<'_>, workspace: &mut Workspace) -> Result<(), Error> {
+        let operands = sys::fal_norm_operands {
+            x: x.x.raw,
+            weight: given(x.weight),
+            grad_y: x.grad_y.raw,
+            grad_residual_out: given(x.grad_residual_out),
+            grad_x: given_mut(&x.grad_x),
+            grad_weight: given_mut(&x.grad_weight),
+            grad_bias: given_mut(&x.grad_bias),
+            ..sys::fal_norm_operands::sized()
+        };
+        // SAFETY: as for softmax attention.
+        self.handle.run(workspace, |plan, memory, bytes, stream| unsafe {
+            sys::fal_norm_plan_run(plan, &operands, memory, bytes, stream)
+        })
     }
 
     pub fn run(&self, x: Norm<'_>, workspace: &mut Workspace) -> Result<(), Error> {

@@ -35,5 +35,13 @@ FALCHION_DEVICE float scale_of_v(const AttentionArgs& a, const AttentionTile& t)
   if (x.data == nullptr) return 1;
   return static_cast<const float*>(x.data)[t.k.batch * x.stride[0] + t.h_kv * x.stride[2]];
 }
+/// The factor of a row of O with the scale of V, which joins 1 / l because O itself times a large scale could be above
+/// what f32 can hold. As the scale is a plain factor, a product of 0 is -0, which hides no NaN (normalise_rows); a
+/// factor of +0, of a row that saw nothing, stays.
+FALCHION_DEVICE float with_scale_of_v(float factor, float scale) {
+  if (__float_as_uint(factor) == 0) return factor;
+  const float product = factor * scale;
+  return product == 0 ? -0.f : product;
+}
 
 }  // namespace falchion::gpu

@@ -18,12 +18,12 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// The current head of a thread that adds dQ. It lies in shared memory because the thread has few registers.
+/// Where a thread that adds dQ adds to. It lies in shared memory because the thread has few registers.
 struct BackwardSums {
-  float* sums;         // of row 0
-  unsigned* turns;     // of row 0
+  float* sums;         // of row 0 of the first head
+  unsigned* turns;     // of row 0 of the first head
+  std::int64_t rows;   // from one head to the next
   std::int64_t since;  // a row sees no key before row + since
-  int head;
 };
 
 /// A CTA owns a tile of N keys x D head dims and visits tiles of M query rows. Each of its two consumer warpgroups has
@@ -34,7 +34,8 @@ template <class Element_, int kD_>
 struct AttentionBackwardConfig {
   using Element = Element_;
   static constexpr BackwardTiles kTile = attention_backward_tiles(kD_);
-  static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
+  static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys;
+  static constexpr int kStagesQ = kTile.stages_q, kStagesGradO = kTile.stages_grad_o;
   static constexpr int kConsumers = BackwardTiles::kConsumers, kThreads = kTile.threads();
   static constexpr int kStagesDs = BackwardTiles::kStagesDs;
   static constexpr BackwardTurns kTurns = kTile.turns;
@@ -60,30 +61,31 @@ struct AttentionBackwardConfig {
   using LayoutK = Tile<kKeys>;                     // (N, D), of V too
   using LayoutKt = Transposed<kColumnsDq, kKeys>;  // (columns of dQ, N)
   using LayoutQ = decltype(cute::tile_to_shape(    // (M, D, stages), of dO too
-      AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kD>, cute::Int<kStages>>{}));
+      AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kD>, cute::Int<kStagesQ>>{}));
   using LayoutQt = decltype(cute::tile_to_shape(  // (D, M, stages)
-      AtomMN{}, cute::Shape<cute::Int<kD>, cute::Int<kRows>, cute::Int<kStages>>{},
+      AtomMN{}, cute::Shape<cute::Int<kD>, cute::Int<kRows>, cute::Int<kStagesQ>>{},
       cute::Step<cute::_2, cute::_1, cute::_3>{}));
   using LayoutDs = decltype(cute::tile_to_shape(  // (M, N, stages)
       AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kKeys>, cute::Int<kStagesDs>>{}));
 
   static constexpr int kSizeK = kKeys * kD, kSizeQ = kRows * kD, kSizeDs = kRows * kKeys;  // elements
   struct Shared {
-    alignas(1024) Element k[kSizeK];                // (N, D)
-    alignas(1024) Element v[kSizeK];                // (N, D)
-    alignas(1024) Element q[kStages][kSizeQ];       // (M, D)
-    alignas(1024) Element grad_o[kStages][kSizeQ];  // (M, D)
-    alignas(1024) Element ds[kStagesDs][kSizeDs];   // (M, N)
-    alignas(1024) float dq[kConsumers][kSizeDq];    // in the order of the registers
-    alignas(16) float lse[kStages][kRows], delta[kStages][kRows];
-    int row0[kStages];                 // the first row of the tile
-    bool masked[kStages][kConsumers];  // some pairs of its rows and a warpgroup's keys are masked
-    BackwardTile tile;                 // consumers have no registers to spare for it
-    int first;                         // the first tile of rows that this CTA visits in each head
+    alignas(1024) Element k[kSizeK];                     // (N, D)
+    alignas(1024) Element v[kSizeK];                     // (N, D)
+    alignas(1024) Element q[kStagesQ][kSizeQ];           // (M, D)
+    alignas(1024) Element grad_o[kStagesGradO][kSizeQ];  // (M, D)
+    alignas(1024) Element ds[kStagesDs][kSizeDs];        // (M, N)
+    alignas(1024) float dq[kConsumers][kSizeDq];         // in the order of the registers
+    // The stage of a tile's Q has its other fields too.
+    alignas(16) float lse[kStagesQ][kRows], delta[kStagesQ][kRows];
+    int row0[kStagesQ];                 // the first row of the tile
+    bool masked[kStagesQ][kConsumers];  // some pairs of its rows and a warpgroup's keys are masked
+    BackwardTile tile;                  // consumers have no registers to spare for it
+    int first;                          // the first tile of rows that this CTA visits in each head
     BackwardSums to_add[kConsumers];
     // full: the bytes have arrived. ready: masked-out lines have been cleared. empty: each consumer warp has read it.
-    BarrierOfBytes full_keys, full_rows[kStages];
-    Barrier ready_keys, ready_rows[kStages], empty_rows[kStages];
+    BarrierOfBytes full_keys, full_rows[kStagesQ];
+    Barrier ready_keys, ready_rows[kStagesQ], empty_q[kStagesQ], empty_grad_o[kStagesGradO];
     Barrier full_ds[kStagesDs], empty_ds[kStagesDs];
     Barrier full_dq[kConsumers], empty_dq[kConsumers];
   };

@@ -7,6 +7,7 @@
 #include <cutlass/arch/reg_reconfig.h>
 
 #include "base/host_device.hpp"
+#include "gpu/attention_backward/order.hpp"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "gpu/blocks/stream_order.cuh"
@@ -37,7 +38,10 @@ class BackwardConsumer {
   FALCHION_DEVICE void run() {
     clear(rDk);
     clear(rDv);
-    if (count == 0) return store();  // no row sees these keys
+    if (count == 0) {  // no row sees these keys
+      store_dv();
+      return store_dk();
+    }
     shared.ready_keys.wait(0);
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
@@ -51,7 +55,7 @@ class BackwardConsumer {
       if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
       masked = shared.masked[at.stage][warpgroup];
       warpgroup_wait<1>();  // the products of the previous step; S still runs
-      if (step > 0) release(shared.empty_rows[at.stage == 0 ? Config::kStages - 1 : at.stage - 1]);
+      if (step > 0) release(shared.empty_q[at.stage == 0 ? Config::kStagesQ - 1 : at.stage - 1]);
       start_dp();  // dP^T = V dO^T
       pass_turn<BackwardTurns::starting_scores>();
       wait_multiply<1>(rS);
@@ -68,39 +72,40 @@ class BackwardConsumer {
       start_dk();  // dK += dS^T Q
       publish_ds();
       wait_multiply<1>(rDq);
+      release(shared.empty_grad_o[at_grad_o.stage]);
       if (step > 0) {
         release(shared.empty_ds[ds_before()]);
         if (wants_q) put_dq(step - 1);
       }
       at.advance();
+      at_grad_o.advance();
       at_ds.advance();
     } while (++step < count);
     wait_ds_before();
     start_dq();
-    wait_multiply<0>(rDq);
-    if (wants_q) put_dq(count - 1);
+    warpgroup_wait<1>();  // dK; dQ still runs
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
-    store();
+    store_dv();
+    wait_multiply<0>(rDq);
+    if (wants_q) put_dq(count - 1);
+    store_dk();
   }
 
  private:
   using MmaScores = typename Config::MmaScores;
   using MmaKeys = typename Config::MmaKeys;
   using MmaRows = typename Config::MmaRows;
-  using Seen = std::conditional_t<kRows == 64, std::uint32_t, std::uint64_t>;
   using Scores = decltype(partition_fragment_C(MmaScores{}, Shape<Int<kKeys>, Int<kRows>>{}));
   using Keys = decltype(partition_fragment_C(MmaKeys{}, Shape<Int<kKeys>, Int<Config::kD>>{}));
   using Rows_ = decltype(partition_fragment_C(MmaRows{}, Shape<Int<kRows>, Int<Config::kColumnsDq>>{}));
   using Rounded = decltype(make_tensor<Element>(Layout<Int<kRows / 2>>{}));
 
-  FALCHION_DEVICE void store() {
-    if (a.grad_k.data == nullptr) return;
-    store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale);
-    store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1);
-  }
+  FALCHION_DEVICE void store_dk() const { store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale); }
+  FALCHION_DEVICE void store_dv() const { store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1); }
   template <class Fragment>
   FALCHION_DEVICE void store_keys(const Fragment& gradient, const View& x, int d, float scale) const {
+    if (x.data == nullptr) return;
     const BackwardTile& t = shared.tile;
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
     const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
@@ -123,25 +128,27 @@ class BackwardConsumer {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  FALCHION_DEVICE void start_s() { start_scores(shared.k, shared.q[0], rS); }         // S^T = K Q^T
-  FALCHION_DEVICE void start_dp() { start_scores(shared.v, shared.grad_o[0], rDp); }  // dP^T = V dO^T
+  FALCHION_DEVICE void start_s() { start_scores(shared.k, shared.q[0], at.stage, rS); }  // S^T = K Q^T
+  FALCHION_DEVICE void start_dp() {                                                      // dP^T = V dO^T
+    start_scores(shared.v, shared.grad_o[0], at_grad_o.stage, rDp);
+  }
   template <class Fragment>
-  FALCHION_DEVICE void start_scores(const Element* keys, const Element* rows, Fragment& to) {
+  FALCHION_DEVICE void start_scores(const Element* keys, const Element* rows, int stage, Fragment& to) {
     const auto sK = make_tensor(make_smem_ptr(keys), typename Config::LayoutK{});
     const auto sQ = make_tensor(make_smem_ptr(rows), typename Config::LayoutQ{});
     const auto slice = MmaScores{}.get_slice(warpgroup * 128);
     const auto rK = slice.partition_fragment_A(sK);
     const auto rQ = slice.partition_fragment_B(sQ);
     forget(to);
-    start_multiply<true>(MmaScores{}, rK, rQ(_, _, _, at.stage), to);
+    start_multiply<true>(MmaScores{}, rK, rQ(_, _, _, stage), to);
   }
-  FALCHION_DEVICE void start_dv() { start_keys(p, shared.grad_o[0], rDv); }  // dV += P^T dO
-  FALCHION_DEVICE void start_dk() { start_keys(ds, shared.q[0], rDk); }      // dK += dS^T Q
+  FALCHION_DEVICE void start_dv() { start_keys(p, shared.grad_o[0], at_grad_o.stage, rDv); }  // dV += P^T dO
+  FALCHION_DEVICE void start_dk() { start_keys(ds, shared.q[0], at.stage, rDk); }             // dK += dS^T Q
   template <class A, class Fragment>
-  FALCHION_DEVICE void start_keys(A& factor, const Element* rows, Fragment& to) {
+  FALCHION_DEVICE void start_keys(A& factor, const Element* rows, int stage, Fragment& to) {
     const auto sQt = make_tensor(make_smem_ptr(rows), typename Config::LayoutQt{});
     const auto rQt = MmaKeys{}.get_slice(warpgroup * 128).partition_fragment_B(sQt);
-    start_multiply<false>(MmaKeys{}, as_wgmma_operand_a(factor), rQt(_, _, _, at.stage), to);
+    start_multiply<false>(MmaKeys{}, as_wgmma_operand_a(factor), rQt(_, _, _, stage), to);
   }
   FALCHION_DEVICE void start_dq() {  // dQ = dS K
     const auto sDs = make_tensor(make_smem_ptr(shared.ds[0]), typename Config::LayoutDs{});
@@ -186,7 +193,7 @@ class BackwardConsumer {
       }
     };
     if (masked) {
-      all([&](int i, float x) { return (seen >> i & 1) != 0 ? value(i, x) : 0.f; });
+      all([&](int i, float x) { return (seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1) != 0 ? value(i, x) : 0.f; });
     } else {
       all(value);
     }
@@ -201,27 +208,33 @@ class BackwardConsumer {
               {value(from + i, numbers[i / 4 * 2]), value(from + i + 1, numbers[i / 4 * 2 + 1])});
     }
   }
-  /// One bit for each of this thread's pairs of a key and a row: 1 if the row sees the key.
+  /// Finds which rows of this thread see its two keys. A thread has rows `row0` + 8 i and the ones after these, bits
+  /// 2 i and 2 i + 1. The rows that see a key are an interval, and those that count for nothing are not seen.
   FALCHION_DEVICE void find_seen(int q0) {
     const BackwardTile& t = shared.tile;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32, row0 = lane % 4 * 2;
     const int key = t.own0 + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
-    // The rows that see a key are an interval. It is counted from this thread's first row, and clamped to fit an int.
-    const auto from_row = [&](std::int64_t bound) {
-      return static_cast<int>(min(max(bound - q0 - lane % 4 * 2, std::int64_t{-1}), std::int64_t{kRows}));
-    };
-    seen = 0;
+    std::uint32_t counts = 0;
+    CUTE_UNROLL
+    for (int i = 0; i < kRows / 32; ++i) {  // from a ballot of 32 rows to the bits of 8
+      const bool there = !counts_for_nothing({0, shared.delta[at.stage][32 * i + lane]});
+      std::uint32_t bits = __ballot_sync(~0u, there) >> row0 & 0x03030303;
+      bits |= bits >> 6;
+      bits |= bits >> 12;
+      counts |= (bits & 0xff) << 8 * i;
+    }
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
       const Range rows = queries_of(t.mask, key + 8 * r, key + 8 * r + 1, t.q.length);
-      const int first = from_row(rows.begin), past = key + 8 * r < t.k.length ? from_row(rows.end) : -1;
-      CUTE_UNROLL
-      for (int i = 0; i < kRows / 4; ++i) {
-        const int row = i / 2 * 8 + i % 2, bit = i / 2 * 4 + 2 * r + i % 2;
-        const bool counts = !counts_for_nothing({0, shared.delta[at.stage][row + lane % 4 * 2]});
-        if (first <= row && row < past && counts) seen |= Seen{1} << bit;
-      }
+      const std::int64_t past = key + 8 * r < t.k.length ? rows.end : 0;
+      seen[r] = counts & rows_below(past - q0 - row0) & ~rows_below(rows.begin - q0 - row0);
     }
+  }
+  /// The bits of a thread's rows that lie before row `bound`, counted from its first row.
+  static FALCHION_DEVICE std::uint32_t rows_below(std::int64_t bound) {
+    const int row = static_cast<int>(min(max(bound, std::int64_t{0}), std::int64_t{kRows}));
+    const int bits = row / 8 * 2 + min(row % 8, 2);
+    return bits == 32 ? ~0u : (1u << bits) - 1;
   }
 
   /// Writes dS^T, transposed, into the tile that both warpgroups share: 8 keys of a row are 16 bytes.
@@ -257,13 +270,14 @@ class BackwardConsumer {
     release(shared.full_dq[warpgroup]);
   }
 
-  Scores rS, rDp;  // (64 keys, M) f32
-  Keys rDk, rDv;   // (64 keys, D) f32
-  Rows_ rDq;       // this warpgroup's part of (M, D) f32
-  Rounded p, ds;   // (64 keys, M)
-  Seen seen;       // only where `masked`
+  Scores rS, rDp;         // (64 keys, M) f32
+  Keys rDk, rDv;          // (64 keys, D) f32
+  Rows_ rDq;              // this warpgroup's part of (M, D) f32
+  Rounded p, ds;          // (64 keys, M)
+  std::uint32_t seen[2];  // only where `masked`
   bool masked;
-  RingPosition<Config::kStages> at;
+  RingPosition<Config::kStagesQ> at;
+  RingPosition<Config::kStagesGradO> at_grad_o;
   RingPosition<Config::kStagesDs> at_ds;
   int count;  // steps
 
@@ -278,19 +292,21 @@ class BackwardConsumer {
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
-                       const __grid_constant__ BackwardMaps maps) {
+                       const __grid_constant__ BackwardMaps maps, int together) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
-  if (threadIdx.x == 0) {
+  const bool loads = threadIdx.x == 128 * Config::kConsumers;
+  if (loads) {
     shared.full_keys.init(2);
     shared.ready_keys.init(1);
-    for (int i = 0; i < Config::kStages; ++i) {
+    for (int i = 0; i < Config::kStagesQ; ++i) {
       shared.full_rows[i].init(4);
       shared.ready_rows[i].init(1);
-      shared.empty_rows[i].init(4 * Config::kConsumers);
+      shared.empty_q[i].init(4 * Config::kConsumers);
     }
+    for (int i = 0; i < Config::kStagesGradO; ++i) shared.empty_grad_o[i].init(4 * Config::kConsumers);
     for (int i = 0; i < Config::kStagesDs; ++i) {
       shared.full_ds[i].init(4 * Config::kConsumers);
       shared.empty_ds[i].init(4 * Config::kConsumers);
@@ -301,11 +317,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
     cutlass::arch::fence_barrier_init();
   }
-  __syncthreads();
   wait_for_earlier_kernels();
-  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, static_cast<int>(blockIdx.x));
+  const int tiles = by.tiles.divisor, heads = static_cast<int>(gridDim.x) / tiles;
+  const int block = tile_of_block(static_cast<int>(blockIdx.x), tiles, heads, together);
+  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
   if (t.own0 >= t.k.length) return;
-  if (threadIdx.x == 0) {
+  if (loads) {
+    load_keys<Config>(t, maps, shared);
     shared.tile = t;
     shared.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
   }

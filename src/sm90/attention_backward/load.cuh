@@ -12,29 +12,34 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// The loader, one thread. It loads K and V once, and for each step Q, dO and the statistics of the rows.
+/// Loads the keys of a tile. They are on their way before the other threads know the tile.
+template <class Config>
+FALCHION_DEVICE void load_keys(const BackwardTile& t, const BackwardMaps& maps, typename Config::Shared& shared) {
+  const auto load = [&](const CUtensorMap& map, auto& to) {
+    load_boxes<Config::kBoxes, Config::kBox>(map, shared.full_keys, to, kReadOnce, t.h_kv,
+                                             static_cast<int>(t.k.begin) + t.own0, static_cast<int>(t.k.batch));
+  };
+  if (t.begin >= t.end) return;
+  load(maps.k, shared.k);
+  load(maps.v, shared.v);
+}
+
+/// The loader, one thread. It loads for each step Q, dO and the statistics of the rows.
 template <class Config>
 FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const BackwardMaps& maps,
                                    typename Config::Shared& shared) {
   const BackwardTile& t = shared.tile;
-  constexpr int kBox = Config::kBox, kBoxes = Config::kBoxes;
   const BackwardLayout layout = BackwardLayout::of(a);
-  const auto load_keys = [&](const CUtensorMap& map, auto& to) {
-    load_boxes<kBoxes, kBox>(map, shared.full_keys, to, kReadOnce, t.h_kv, static_cast<int>(t.k.begin) + t.own0,
-                             static_cast<int>(t.k.batch));
-  };
-  if (t.begin >= t.end) return;
-  load_keys(maps.k, shared.k);
-  RingPosition<Config::kStages> at;
-  bool first = true;
+  RingPosition<Config::kStagesQ> at;
+  RingPosition<Config::kStagesGradO> at_grad_o;
   CUTE_NO_UNROLL
-  for (BackwardStep step(t, shared.first); step.there(); step.advance(), at.advance()) {
+  for (BackwardStep step(t, shared.first); step.there(); step.advance(), at.advance(), at_grad_o.advance()) {
     const int row = step.tile * Config::kRows;
     auto& full = shared.full_rows[at.stage];
-    shared.empty_rows[at.stage].wait(at.parity ^ 1);
+    shared.empty_q[at.stage].wait(at.parity ^ 1);
     const auto load_rows = [&](const CUtensorMap& map, auto& to) {
-      load_boxes<kBoxes, kBox>(map, full, to, kReadAgain, step.head, static_cast<int>(t.q.begin) + row,
-                               static_cast<int>(t.q.batch));
+      load_boxes<Config::kBoxes, Config::kBox>(map, full, to, kReadAgain, step.head, static_cast<int>(t.q.begin) + row,
+                                               static_cast<int>(t.q.batch));
     };
     load_rows(maps.q, shared.q[at.stage]);
     const std::int64_t in_workspace = layout.first_row(a, t.b, step.head, t.q.begin) + row;
@@ -44,9 +49,8 @@ FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const Backwar
     };
     load_statistics(layout.lse(a) + in_workspace, shared.lse[at.stage]);
     load_statistics(layout.delta(a) + in_workspace, shared.delta[at.stage]);
-    load_rows(maps.grad_o, shared.grad_o[at.stage]);
-    if (first) load_keys(maps.v, shared.v);
-    first = false;
+    shared.empty_grad_o[at_grad_o.stage].wait(at_grad_o.parity ^ 1);
+    load_rows(maps.grad_o, shared.grad_o[at_grad_o.stage]);
   }
 }
 
@@ -78,6 +82,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Con
     __syncwarp();
     if (lane == 0) ready.arrive();
   };
+  const Range whole = rows_without_mask(t, lane % Config::kConsumers);
   BackwardStep step(t, shared.first);
   if (step.there()) {
     shared.full_keys.wait(0);
@@ -92,10 +97,10 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Con
     }
     publish(shared.ready_keys);
   }
-  const Range whole = rows_without_mask(t, lane % Config::kConsumers);
-  RingPosition<Config::kStages> at;
+  RingPosition<Config::kStagesQ> at;
+  RingPosition<Config::kStagesGradO> at_grad_o;
   CUTE_NO_UNROLL
-  for (; step.there(); step.advance(), at.advance()) {
+  for (; step.there(); step.advance(), at.advance(), at_grad_o.advance()) {
     shared.full_rows[at.stage].wait(at.parity);
     __syncwarp();
     bool any = false;
@@ -107,7 +112,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Con
       for (; dead != 0; dead &= dead - 1) {
         const int line = line0 + __ffs(static_cast<int>(dead)) - 1;
         clear_line<Config::kRows, Config::kBoxes>(shared.q[at.stage], line);
-        clear_line<Config::kRows, Config::kBoxes>(shared.grad_o[at.stage], line);
+        clear_line<Config::kRows, Config::kBoxes>(shared.grad_o[at_grad_o.stage], line);
       }
     }
     const int row0 = step.tile * Config::kRows;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gpu/attention_backward/around.hpp"
+#include "gpu/attention_backward/order.hpp"
 #include "sm90/attention_backward/kernel.cuh"
 
 namespace falchion::sm90 {
@@ -18,9 +19,10 @@ int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
     BackwardMaps maps;
     error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
-    error =
-        launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
-                                                  stream, a.early, a, BackwardDivisors(a, Owner::keys, 1), maps);
+    const int together = heads_together(blocks / a.key_tiles, a.ctas_at_once, tiles_at_once(a));
+    error = launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads,
+                                                      Config::kSharedBytes, stream, a.early, a,
+                                                      BackwardDivisors(a, Owner::keys, 1), maps, together);
   }
   if (error == cudaSuccess && tiles > 0 && a.grad_q.data != nullptr)
     error = launch_kernel<finish_grad_q<Config>>(static_cast<unsigned>(tiles), 128 * Config::kConsumers, 0, stream,

@@ -59,11 +59,16 @@ FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, con
   }
 }
 
+struct SameFactor {
+  FALCHION_DEVICE float operator()(float factor) const { return factor; }
+};
+
 /// Divides O by l and stores O and, if requested, the LSE. Where the keys are split it stores this part of them for the
-/// kernel that combines the parts. nats: one unit of S in the exponent of e.
-template <class Config, class Softmax, class Output>
+/// kernel that combines the parts. nats: one unit of S in the exponent of e. factor_of_o: what makes
+/// the factor of a row of O from 1 / l.
+template <class Config, class Softmax, class Output, class FactorOfO = SameFactor>
 FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax, float nats,
-                                Output& rO) {
+                                Output& rO, FactorOfO factor_of_o = {}) {
   auto O = rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
   const auto cO = rows_columns(typename Config::MmaOfRows{}
                                    .get_thread_slice(threadIdx.x)
@@ -86,6 +91,8 @@ FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, 
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
+  CUTE_UNROLL
+  for (float& x : normal) x = factor_of_o(x);
   normalise_rows(O, normal);
   if (a.splits > 1)
     store_partial<Config::kCutsPacked>(a, t, O, cO);

@@ -6,9 +6,8 @@
 
 namespace falchion::sm90 {
 
-template <class Element, int>
+template <class Element, int, VariantTile kTile = VariantTile::usual>
 constexpr gpu::GemmKernel gemm_bytes() {
-  constexpr auto kTile = VariantTile::usual;
   return {launch_gemm<GemmConfig<Element, Major::k, Major::k, kTile>>, gemm_facts(kTileKind<Element>, kTile)};
 }
 

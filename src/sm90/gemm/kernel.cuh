@@ -39,41 +39,44 @@ FALCHION_DEVICE void add_products(const GemmTile& t, typename Config::Shared& sh
   at.advance();
 }
 
-/// One consumer warpgroup.
+/// Consumer warpgroup `number`.
 template <class Config>
-FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared, int warpgroup) {
+FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared, int number) {
   using Mma = typename Config::Mma;
   const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (M, K, stages)
   const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (N, K, stages)
-  const auto slice = Mma{}.get_slice(warpgroup * 128);
-  const auto rA = slice.partition_fragment_A(sA);  // (1, 1, steps of K, stages)
+  const auto slice = Mma{}.get_slice(number * 128);
+  const auto rA = slice.partition_fragment_A(sA);  // (1, waves, steps of K, stages)
   const auto rB = slice.partition_fragment_B(sB);  // (1, 1, steps of K, stages)
-  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N)
-  const unsigned thread = threadIdx.x % 128;
+  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, waves, N)
+  const unsigned thread = gpu::hidden(threadIdx.x % 128);  // else it is found again in each round of the loop
   // One thread for each CTA of the cluster signals there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
 
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    const TileBiases<Config> biases(a, t, warpgroup, a.d_boxes && t.part < 0);
-    if constexpr (Config::kPromoted)
-      add_promoted<Config>(t, shared, rA, rB, at, sums, release);
-    else
+    // What follows from it is not kept from tile to tile.
+    const int warpgroup = gpu::hidden(static_cast<int>(threadIdx.x) / 128);
+    const TileTerms<Config> terms(a, t, warpgroup, a.d_boxes && !a.d_i32 && t.part < 0);
+    if constexpr (Config::kPromoted) {
+      clear(sums);
+      if constexpr (Config::kWaves == 1)
+        add_promoted<Config>(t, shared, rA, rB, at, sums, release);
+      else
+        add_promoted_waves<Config>(t, shared, rA, rB, at, sums, release);
+    } else {
       add_products<Config>(t, shared, rA, rB, at, sums, release);
+    }
     auto numbers = recast<float>(sums);  // for i8 the bits of the i32 sums
     if (t.part >= 0) {
       store_part<Config>(a, t, warpgroup, numbers);
-      continue;
+    } else if (a.d_boxes) {
+      if (!a.plain) finish<Config>(a, shared, warpgroup, terms, at, numbers, release);
+      store_in_boxes<Config>(a, t, maps, shared, warpgroup, numbers);
+    } else {
+      store_columns<Config>(a, t, shared, warpgroup, numbers);
     }
-    if constexpr (Config::kBoxed) {
-      if (a.d_boxes) {
-        if (!a.plain) finish<Config>(a, shared, warpgroup, biases, at, numbers, release);
-        store_boxes<Config>(a, t, maps, shared, warpgroup, a.plain ? a.alpha : 1.f, numbers);
-        continue;
-      }
-    }
-    store_columns<Config>(a, t, shared, warpgroup, numbers);
   }
   if (thread % 32 == 0) cute::tma_store_wait<0>();
 }
@@ -101,10 +104,10 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
   cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
-    cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
+    if constexpr (Config::kProducerRegisters > 0) cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) produce<Config>(a, maps, shared);
   } else {
-    cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
+    if constexpr (Config::kConsumerRegisters > 0) cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
     consume<Config>(a, maps, shared, warpgroup);
   }
   __syncwarp();
@@ -126,14 +129,12 @@ int launch_gemm(const GemmArgs& a, void* stream) {
     if (error != cudaSuccess) return error;
   }
   if (a.d_boxes) {
-    const auto make = [&](CUtensorMap* map, const View& x, int lines) {
-      if (x.data == nullptr || error != cudaSuccess) return error;
-      const std::int64_t entries = x.stride[0] != 0 ? a.batch : 1;
-      return make_tensor_map<Element>(map, x, TensorBox{entries, a.m, a.n / a.n1, a.n1, 64, 1, lines}, nullptr);
-    };
-    error = make(&maps.d, a.d, 16);
-    error = make(&maps.c, a.c, Config::kRows);
-    error = make(&maps.residual, a.residual, Config::kRows);
+    // TMA only copies numbers of D, C and the residual, so all types of a size are one.
+    error = a.d_i32 ? make_map_of_d<float>(&maps.d, a.d, 16, a) : make_map_of_d<bf16>(&maps.d, a.d, 16, a);
+    if (error != cudaSuccess) return error;
+    error = make_map_of_d<bf16>(&maps.c, a.c, Config::kRows, a);
+    if (error != cudaSuccess) return error;
+    error = make_map_of_d<bf16>(&maps.residual, a.residual, Config::kRows, a);
     if (error != cudaSuccess) return error;
   }
   const std::int64_t tiles = gpu::GemmPiece::count(a);

@@ -39,7 +39,10 @@ class GemmTilesOfCluster {
     GemmTile t(a_, gpu::GemmPiece::of(a_, id_), Config::kRows * Config::kCluster,
                pairs ? Config::kColumns / 2 : Config::kColumns);
     t.first_row = rank_ * Config::kRows;
-    t.row0 += t.first_row;
+    // All of these are below 2^31, as TMA's coordinates are, and a number of 32 bits takes one register.
+    t.row0 = static_cast<int>(t.row0 + t.first_row);
+    t.column0 = static_cast<int>(t.column0);
+    t.part = static_cast<int>(t.part);
     id_ += gridDim.x / Config::kCluster;
     return t;
   }
@@ -62,16 +65,18 @@ FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2,
   }
 }
 
-/// Issues the loads of C or the residual of a tile, after its blocks of k: 128 columns fill a stage, the first 64 in
-/// the place of A and the others in that of B.
+/// Issues the loads of C or the residual of a tile, after its blocks of k: 64 columns of a stage lie in the place of A,
+/// and where B has room for them, 64 more there.
 template <class Config>
 FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const View& x, const CUtensorMap& map,
                                  typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
-  static_assert(Config::kColumns <= 64 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
+  constexpr int kBoxes = Config::kAddendColumns / 64;
+  static_assert(kBoxes == 1 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
   if (x.data == nullptr) return;
-  const int boxes = Config::kColumns / (a.activation == GemmActivation::swiglu ? 128 : 64);
-  for (int box = 0; box < boxes; box += 2) {
-    const int count = box + 1 < boxes ? 2 : 1;
+  const int boxes = a.activation == GemmActivation::swiglu ? Config::kBoxes / 2 : Config::kBoxes;
+  CUTE_NO_UNROLL
+  for (int box = 0; box < boxes; box += kBoxes) {
+    const int count = box + 1 < boxes ? kBoxes : 1;
     shared.empty[at.stage].wait(at.parity ^ 1);
     auto& full = shared.full[at.stage];
     full.arrive_and_expect_tx(count * sizeof(shared.a[0]));
@@ -100,10 +105,8 @@ FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename C
     const GemmTile t = tiles.next();
     const int row = static_cast<int>(t.row0), batch_a = a.a.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
     const int batch_b = a.b.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
-    const auto k_of_k1 = static_cast<std::uint32_t>(a.k1);
     for (auto k = static_cast<std::uint32_t>(t.k0); k < static_cast<std::uint32_t>(t.k1); k += Config::kDepth) {
-      const int k2 = a.k1 < a.k ? static_cast<int>(k / k_of_k1) : 0;
-      const int k1 = static_cast<int>(k) - k2 * static_cast<int>(a.k1);
+      const auto [k2, k1] = PlaceOfK(a, k);
       shared.empty[at.stage].wait(at.parity ^ 1);
       auto& full = shared.full[at.stage];
       full.arrive_and_expect_tx(sizeof(shared.a[0]) + sizeof(shared.b[0]));
@@ -126,11 +129,9 @@ FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename C
       }
       at.advance();
     }
-    if constexpr (Config::kBoxed) {
-      if (!a.d_boxes || t.part >= 0) continue;
-      load_addend<Config>(a, t, a.c, maps.c, shared, at);
-      load_addend<Config>(a, t, a.residual, maps.residual, shared, at);
-    }
+    if (!a.d_boxes || t.part >= 0) continue;
+    load_addend<Config>(a, t, a.c, maps.c, shared, at);
+    load_addend<Config>(a, t, a.residual, maps.residual, shared, at);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
 
 namespace falchion::sm90 {
@@ -16,6 +17,23 @@ cudaError_t make_operand_map(CUtensorMap* map, const View& x, gpu::Major major, 
     return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, kBox, 1, lines}, nullptr);
   const View turned{x.data, {x.stride[0], x.stride[2], x.stride[3], 1}};  // (batch, k2, k1, rows)
   return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
+}
+
+/// The position of a block of k on the two axes of which k may consist.
+struct PlaceOfK {
+  int k2, k1;
+  FALCHION_DEVICE PlaceOfK(const gpu::GemmArgs& a, std::uint32_t k)
+      : k2(a.k1 < a.k ? static_cast<int>(k / static_cast<std::uint32_t>(a.k1)) : 0),
+        k1(static_cast<int>(k) - k2 * static_cast<int>(a.k1)) {}
+};
+
+/// The map of D, C or the residual, for boxes of 128 bytes of so many rows. Nothing where there is none.
+template <class Element>
+cudaError_t make_map_of_d(CUtensorMap* map, const View& x, int lines, const gpu::GemmArgs& a) {
+  if (x.data == nullptr) return cudaSuccess;
+  constexpr int kBox = 128 / static_cast<int>(sizeof(Element));
+  const std::int64_t entries = x.stride[0] != 0 ? a.batch : 1;
+  return make_tensor_map<Element>(map, x, TensorBox{entries, a.m, a.n / a.n1, a.n1, kBox, 1, lines}, nullptr);
 }
 
 }  // namespace falchion::sm90

@@ -5,13 +5,18 @@
 // The plan weighs them (src/plan/gemm_gpu.cpp).
 #pragma once
 
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 224 columns
 #include "sm90/gemm/kernel.cuh"
 
 namespace falchion::sm90 {
 
 template <class Element, int, VariantTile kTile>
 constexpr gpu::GemmKernel gemm_plain() {
-  return {launch_gemm_as_it_lies<Element, kTile>, gemm_facts(GemmKind::bits16, kTile)};
+  constexpr auto kFacts = gemm_facts(GemmKind::bits16, kTile);
+  if constexpr (gemm_tiles(GemmKind::bits16, kTile).only_along_k())
+    return {launch_gemm<GemmConfig<Element, Major::k, Major::k, kTile>>, kFacts};
+  else
+    return {launch_gemm_as_it_lies<Element, kTile>, kFacts};
 }
 
 }  // namespace falchion::sm90

@@ -27,7 +27,7 @@ struct BackwardTiles {
   BackwardKind kind = BackwardKind::plain;
   int d = 0;
   int rows = 0, keys = 0;                              // there are 64 keys for each of the two consumer warpgroups
-  int stages = 0;                                      // tiles of q and grad_o in flight
+  int stages_q = 0, stages_grad_o = 0;                 // tiles in flight
   int consumer_registers = 0, producer_registers = 0;  // of a thread
   BackwardTurns turns = BackwardTurns::starting_scores;
 
@@ -36,11 +36,12 @@ struct BackwardTiles {
   static constexpr int kBarrierBytes = 8;   // of a barrier
   static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and the fields beside it
   constexpr int threads() const { return 128 * (kConsumers + 1); }
-  /// K, V, the stages of q and grad_o with their statistics, dS, the tile of grad_q in f32, and the barriers.
+  /// K, V, the stages of q with their statistics, those of grad_o, dS, the tile of grad_q in f32, and the barriers.
   constexpr int shared_bytes() const {
-    const int tiles = 2 * (2 * keys * d + 2 * stages * rows * d + kStagesDs * rows * keys) + 4 * rows * d;
-    const int statistics = 8 * stages * rows,
-              barriers = kBarrierBytes * (2 + 3 * stages + 2 * kStagesDs + 2 * kConsumers);
+    const int rows_of_q = stages_q * rows, rows_of_grad_o = stages_grad_o * rows;
+    const int tiles = 2 * (2 * keys * d + (rows_of_q + rows_of_grad_o) * d + kStagesDs * rows * keys) + 4 * rows * d;
+    const int statistics = 8 * rows_of_q,
+              barriers = kBarrierBytes * (2 + 3 * stages_q + stages_grad_o + 2 * kStagesDs + 2 * kConsumers);
     return tiles + (statistics + kRecordBytes + barriers + 1023) / 1024 * 1024;
   }
 };

@@ -12,7 +12,6 @@ namespace {
 
 // The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"x", "residual", "weight", "bias", "y", "residual_out", "mean", "rstd"};
-constexpr std::string_view kScores[] = {"normal", "constant", "shifted", "tiny", "huge"};
 constexpr std::string_view kPlants[] = {"nan_x",      "inf_x",      "nan_residual", "inf_residual",
                                         "nan_weight", "inf_weight", "nan_bias",     "inf_bias"};
 
@@ -55,7 +54,7 @@ constinit const StormKind kNormKind = {
     .tidy = tidy_norm,
     .require_sound = require_norm,
     .operands = kOperands,
-    .scores = kScores,
+    .scores = kNormScores,
     .plants = kPlants,
     .simplify = simplify_norm,
     .is_not_built_yet = [](const Problem&) { return false; },

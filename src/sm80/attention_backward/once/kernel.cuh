@@ -5,9 +5,9 @@
 #pragma once
 
 #include "base/host_device.hpp"
+#include "gpu/attention_backward/order.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/attention_backward/once/load.cuh"
-#include "sm80/attention_backward/once/order.hpp"
 #include "sm80/attention_backward/once/sums.cuh"
 
 namespace falchion::sm80 {

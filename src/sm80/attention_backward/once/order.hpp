@@ -1,6 +1,5 @@
-// src/sm80/attention_backward/once/order.hpp: the tile of keys of each block of the kernel of kind once, and the number
-// of blocks that add to grad_q before it. It is plain C++, so tests/sm80_backward_order_test.cpp and
-// sm80_turns_test.cpp run it on the host.
+// src/sm80/attention_backward/once/order.hpp: the number of blocks of the kernel of kind once that add to grad_q before
+// another. It is plain C++, so tests/sm80_turns_test.cpp runs it on the host.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +7,6 @@
 #include "base/host_device.hpp"
 
 namespace falchion::sm80 {
-
-/// Returns the tile of a block: tile x % tiles of head x / tiles is number x. Where sums have a fixed order the CTAs of
-/// a head add one after another. CTAs that start at the same time should then belong to several heads, or each waits
-/// for its predecessor from the beginning: blocks go through the tiles of `together` heads at once. Blocks of a head
-/// own its tiles in their order.
-FALCHION_HD constexpr int tile_of_block(int block, int tiles, int heads, int together) {
-  const int group = block / (tiles * together), within = block - group * tiles * together;
-  const int left = heads - group * together, size = together < left ? together : left;
-  const int tile = within / size, head = group * together + within - tile * size;
-  return head * tiles + tile;
-}
 
 /// The keys of a sequence of `length` keys that have an owning block. The grid has `tiles` tiles from the one that
 /// begins at key own0 on. Invalid lengths on the device may give sequences that overlap, and so more tiles than the

@@ -80,12 +80,9 @@ struct EightScores {
   template <class Softmax, class Coordinates>
   FALCHION_DEVICE void store_row_max(const Softmax&, const Coordinates&) const {}
 
-  /// V of 8 bits: the factor of a row of O, which was made with the sum l of P that is not rounded. As V's scale is a
-  /// plain factor, a result of 0 is -0, which hides no NaN (normalise_rows).
+  /// V of 8 bits: the factor of a row of O, which was made with the sum l of P that is not rounded.
   FALCHION_DEVICE float factor_of_o(float factor, float l, int row) const {
-    if (__float_as_uint(factor) == 0) return factor;
-    const float product = factor * (l / rounded.of(row)) * scale_of_v(a, t);
-    return product == 0 ? -0.f : product;
+    return __float_as_uint(factor) == 0 ? factor : with_scale_of_v(factor * (l / rounded.of(row)), scale_of_v(a, t));
   }
 };
 

@@ -235,13 +235,11 @@ class Fp8Consumer {
   FALCHION_DEVICE void store() {
     const AttentionTile t = done().read(by);
     softmax.finish(rO);
-    if (a.v_scale.data != nullptr) {
-      const float scale = static_cast<const float*>(
+    float scale_v = 1;
+    if (a.v_scale.data != nullptr)
+      scale_v = static_cast<const float*>(
           a.v_scale.data)[t.q.batch * a.v_scale.stride[0] + by.ratio.div(t.h) * a.v_scale.stride[2]];
-      CUTE_UNROLL
-      for (int i = 0; i < size(rO); ++i) rO(i) *= scale;
-    }
-    store_tile<OutputConfig>(a, t, softmax, 1.f, rO);
+    store_tile<OutputConfig>(a, t, softmax, 1.f, rO, [=](float factor) { return with_scale_of_v(factor, scale_v); });
   }
   FALCHION_DEVICE void store_empty(const AttentionTile& t) const {
     auto zeros = make_tensor<float>(Layout<Int<kDv / 2>>{});
