@@ -188,8 +188,11 @@ void same_decision(const Parsed& json, const PlanData& plan) {
     if (is_gpu(plan.backend)) { EXPECT_EQ(json["splits"], own_cut(plan).splits); }
   } else if (plan.is<NormPlan>()) {
     if (is_gpu(plan.backend)) {
-      EXPECT_EQ(json["row"]["threads"], plan.gpu.choices.front().cut_as<gpu::NormCut>().threads);
+      const Choice& first = plan.gpu.choices.front();
+      EXPECT_EQ(json["row"]["threads"], plan.pass == Pass::forward ? first.cut_as<gpu::NormCut>().threads
+                                                                   : first.cut_as<gpu::NormBackwardCut>().threads);
     }
+    if (plan.pass == Pass::backward) { EXPECT_EQ(json["parts"], plan.norm().parts); }
     if (!is_gpu(plan.backend)) { EXPECT_EQ(json["items"], plan.items); }
   } else if (plan.is<QuantisePlan>()) {
     EXPECT_EQ(json["piece"]["rows"], plan.gpu.choices.front().cut_as<gpu::QuantiseCut>().rows);

@@ -86,6 +86,7 @@ void tell_norm_backward(const PlanData& plan, Story* story) {
     return story->tell("workspace", text(bytes(plan.workspace), " for the sums"));
   }
   tell_parts("");
+  story->note({{"items", plan.items}});
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),
               {{"threads", Json::object({{"count", plan.threads}, {"callers_pool", callers_pool}})}});

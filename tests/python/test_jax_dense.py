@@ -180,8 +180,9 @@ def test_norms_under_vmap_and_grad() -> None:
         jax.vmap(fj.rms_norm, (None, 0))(x[0], weight), jnp.stack([fj.rms_norm(x[0], w) for w in weight])
     )
     for norm in (fj.layer_norm, fj.rms_norm):
-        with pytest.raises(falchion.Unsupported, match="no gradient of layer_norm and rms_norm yet"):
-            jax.grad(lambda x, norm=norm: norm(x).sum())(x)
+        twice = jax.grad(lambda x, norm=norm: jax.grad(lambda x: norm(x).sum())(x).sum())
+        with pytest.raises(falchion.Unsupported, match="a norm can be differentiated once"):
+            twice(x)
         with pytest.raises(falchion.Invalid, match="weight has the shape"):
             norm(x, jnp.ones(15))
         with pytest.raises(falchion.Invalid, match="x has the type int32"):
@@ -265,3 +266,34 @@ def test_numbers_of_numpy_and_lengths() -> None:
     for options in ({"causal": 2}, {"causal": "left"}, {"window": (1.5, 0)}, {"scale": "1"}):
         with pytest.raises((TypeError, falchion.Invalid)):
             fj.attention(q, q, q, **options)
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_gradients_of_a_norm_with_a_residual(kind):
+    keys = jax.random.split(jax.random.key(5), 6)
+    x, residual, grad_y, grad_total = (jax.random.normal(key, (3, 7, 24)) for key in keys[:4])
+    weight, bias = (jax.random.normal(key, (24,)) for key in keys[4:])
+    ours = fj.layer_norm if kind == "layer" else fj.rms_norm
+
+    def exact(x, residual, weight, bias):
+        v = x + residual
+        by = v - v.mean(-1, keepdims=True) if kind == "layer" else v
+        return by * jax.lax.rsqrt((by**2).mean(-1, keepdims=True) + 1e-5) * weight[None, None] + bias[None, None], v
+
+    def by_falchion(x, residual, weight, bias):
+        return ours(x, weight, bias=bias, residual=residual)
+
+    arrays = (x, residual, weight, bias)
+    found, wanted = (jax.vjp(f, *arrays)[1]((grad_y, grad_total)) for f in (by_falchion, exact))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    one = jax.vmap(jax.grad(lambda x: by_falchion(x, *arrays[1:])[0].sum()))
+    with_axis = jnp.stack([x, 2 * x])
+    alone = jax.grad(lambda x: by_falchion(x, *arrays[1:])[0].sum())
+    np.testing.assert_allclose(one(with_axis)[1], alone(2 * x), rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_of_a_norm_have_no_gradient():
+    x = jnp.ones((2, 8)).at[0, 1].set(3)
+    with pytest.raises(falchion.Unsupported, match="mean and rstd"):
+        jax.grad(lambda x: fj.layer_norm(x, return_stats=True)[1].sum())(x)
