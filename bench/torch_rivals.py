@@ -125,7 +125,7 @@ class Bench:
     def __init__(self, falchion, options):
         self.fal, self.options, self.clocks = falchion, options, Clocks()
         self.prepared, self.backward_rivals = dict(COMPILED_RIVALS), dict(torch_backward.RIVALS)
-        if options.fa3:
+        if getattr(options, "fa3", None):
             library = Fa3(options.fa3)
             self.prepared["fa3"] = lambda *problem: flash_attention_3(library, *problem)
             self.backward_rivals.update(torch_backward.flash_attention_3(library))

@@ -29,8 +29,7 @@ struct GemmArgs : GemmCall {
   bool early = false;      // programmatic dependent launch
   int walkers = 0;         // sm90: tiles that are computed at a time, at most
   int part_rows = 0, part_columns = 0;  // of the sums of a part; with swiglu the columns of gates, then those of "up"
-  int columns = 0;                      // sm90's few: of a tile of d; its parts of k are CTAs of a cluster
-  int neighbours = 1;                   // sm90's few: tiles side by side, whose CTAs are a cluster and share a
+  int columns = 0;                      // sm90's few: of a tile of d; its parts of k are a cluster of CTAs
   float* partials = nullptr;            // (tiles that are cut, splits, part_rows, part_columns)
 
   /// What follows from the tiles, the band and `whole`.

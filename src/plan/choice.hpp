@@ -39,8 +39,7 @@ struct GemmGpuCut {
   std::int64_t depth = 0;   // of a part
   double microseconds = 0;  // about how long they take together
   bool early = false;       // the kernel may be started before the one before it is done
-  int columns = 0;          // sm90's few: of a tile of d; the parts of k are CTAs of a cluster. Else 0
-  int neighbours = 1;       // sm90's few: tiles side by side, whose CTAs are a cluster and share a
+  int columns = 0;          // sm90's few: of a tile of d; the parts of k are a cluster of CTAs. Else 0
 
   constexpr std::int64_t pieces() const { return whole + (items - whole) * splits; }
 };

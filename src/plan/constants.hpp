@@ -108,13 +108,13 @@ inline constexpr std::int64_t kGemmFewRows = 64;
 inline constexpr double kGemmAlone = 1.4, kGemmTile = 2, kGemmTileColumn = 0.01;
 inline constexpr double kGemmCombine = 6, kGemmPartialRate = 1.5e6;
 inline constexpr std::int64_t kGemmLeastBlocks = 4;
-// Hopper's few, read from times of an H200 in bursts. An SM reads kFewFromMemory bytes of b from memory in a
-// microsecond on a device whose rate is not known, and kFewFromL2 of a and b from the L2; a block of k takes kFewBlock
-// on top of that, and at least kFewLeast. A cluster takes kFewExchange plus kFewExchangeRow for each row of a to add
-// its sums up. A later candidate must be faster by the factor kFewBetter.
-inline constexpr double kFewFromMemory = 25e3, kFewFromL2 = 60e3, kFewBlock = 0.04, kFewLeast = 0.13;
-inline constexpr double kFewExchange = 0.3, kFewExchangeRow = 0.025, kFewBetter = 0.97;
-inline constexpr int kFewMostCtas = 8, kFewLeastColumns = 16, kFewColumnStep = 8;  // of a cluster; of a tile
+// Hopper's few, estimates too. An SM reads kFewFromMemory bytes of b from memory in a microsecond, and kFewFromL2 of a
+// and b from the L2; a block of k takes kFewBlock on top of that, and at least kFewLeast, since a load takes some 1.5
+// us and a narrow tile has only 8 blocks in flight. A cluster takes kFewExchange plus kFewExchangeCta for each CTA to
+// add its sums up. A later candidate must be faster by the factor kFewBetter.
+inline constexpr double kFewFromMemory = 25e3, kFewFromL2 = 40e3, kFewBlock = 0.08, kFewLeast = 0.19;
+inline constexpr double kFewExchange = 1, kFewExchangeCta = 0.1, kFewBetter = 0.97;
+inline constexpr int kFewMostCtas = 8, kFewLeastColumns = 16;  // of a cluster; of a tile
 
 // GEMM, CPU: if threads have too few work items, items are halved, down to kGemmLeast register tiles along m or n,
 // because a and b are packed again for each item. With few rows an item has at most kGemmFewColumns columns.

@@ -43,9 +43,8 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
 }  // namespace
 
 std::string parts_of_k(const GemmGpuCut& cut) {
-  const std::string shared = cut.neighbours > 1 ? text(", ", cut.neighbours, " tiles side by side share a") : "";
-  if (cut.splits == 1) return "k stays whole" + shared;
-  if (cut.columns > 0) return text("k in ", cut.splits, " parts, added up in order by the CTAs of a cluster", shared);
+  if (cut.splits == 1) return "k stays whole";
+  if (cut.columns > 0) return text("k in ", cut.splits, " parts, added up in order by the CTAs of a cluster");
   return text(cut.whole > 0 ? text("of the last ", count_text(cut.items - cut.whole, "tile"), ", ") : "", cut.splits,
               " parts of ", cut.depth, " of k, added up by a kernel after");
 }

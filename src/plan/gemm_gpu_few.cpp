@@ -1,5 +1,5 @@
-// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. The CTAs of a cluster have tiles
-// side by side and parts of k, and clusters walk over tiles, so all SMs should load the same number of bytes.
+// src/plan/gemm_gpu_few.cpp: how Hopper's GEMM kernel for few rows cuts a problem. Each CTA of a cluster has a part of
+// k, and clusters walk over tiles, so all SMs should load the same number of bytes.
 #include "plan/gemm_gpu_few.hpp"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 
 #include "base/divide.hpp"
 #include "plan/constants.hpp"
-#include "plan/read_rate.hpp"
 #include "plan/text.hpp"
 #include "tiles/gemm/sm90_few.hpp"
 
@@ -26,33 +25,16 @@ std::int64_t clusters_at_once(const cuda::Device& device, int cluster) {
   return std::max(sms / cluster, 1);
 }
 
-/// The estimated microseconds of a cut into tiles of cut.columns, for so many groups of tiles side by side.
-double microseconds(const Gemm& g, std::int64_t groups, const GemmGpuCut& cut, const cuda::Device& device) {
-  const double line = 2.0 * kTile.depth, b = line * cut.columns;  // bytes of a block of k
-  const auto rows = static_cast<double>(std::min<std::int64_t>(g.m, kTile.rows));
-  const double a = line * rows / cut.neighbours;
-  const double known = read_rate_of(device.name) / 1e6 / std::max(device.sms, 1);
-  const double from_memory = known > 0 ? known : tiles::kFewFromMemory;
-  const double block = tiles::kFewBlock + std::max({b / from_memory, (a + b) / tiles::kFewFromL2, tiles::kFewLeast});
-  const auto rounds = static_cast<double>(ceil_div(groups, clusters_at_once(device, cut.splits * cut.neighbours)));
-  const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g), cut.splits));
-  const double exchange = cut.splits > 1 ? tiles::kFewExchange + tiles::kFewExchangeRow * rows : 0;
+/// The estimated microseconds of a cut.
+double microseconds(const Gemm& g, std::int64_t items, int columns, int cluster, const cuda::Device& device) {
+  const double line = 2.0 * kTile.depth, b = line * columns;  // bytes of a block of k
+  const double a = line * static_cast<double>(std::min<std::int64_t>(g.m, kTile.rows));
+  const double block =
+      tiles::kFewBlock + std::max({b / tiles::kFewFromMemory, (a + b) / tiles::kFewFromL2, tiles::kFewLeast});
+  const auto rounds = static_cast<double>(ceil_div(items, clusters_at_once(device, cluster)));
+  const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g), cluster));
+  const double exchange = cluster > 1 ? tiles::kFewExchange + tiles::kFewExchangeCta * cluster : 0;
   return tiles::kGemmTile + rounds * (blocks * block + exchange);
-}
-
-/// The cut into tiles of so many columns, and clusters for so many parts and tiles side by side. No tile: the grid
-/// would be too large.
-GemmGpuCut cut_into(const Gemm& g, int splits, int neighbours, int columns, const cuda::Device& device) {
-  const std::int64_t tiles_m = ceil_div(g.m, kTile.rows), tiles_n = ceil_div(g.n, columns), blocks = blocks_of_k(g);
-  if (static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n) > INT32_MAX) return {};
-  GemmGpuCut out{.items = g.batch * tiles_m * tiles_n, .splits = splits};
-  out.whole = splits == 1 ? out.items : 0;
-  out.depth = std::max<std::int64_t>(ceil_div(blocks, splits), 1) * kTile.depth;
-  out.early = true;
-  out.columns = columns;
-  out.neighbours = neighbours;
-  out.microseconds = microseconds(g, g.batch * tiles_m * ceil_div(tiles_n, neighbours), out, device);
-  return out;
 }
 
 }  // namespace
@@ -65,16 +47,25 @@ bool is_few_of_hopper(const Variant& variant) {
 /// model.
 GemmGpuCut cut_few(const Gemm& g, const cuda::Device& device) {
   GemmGpuCut best;
-  for (int ctas = 1; ctas <= tiles::kFewMostCtas; ++ctas)
-    for (const int neighbours : {1, 2}) {
-      const int splits = ctas / neighbours;
-      if (ctas % neighbours != 0 || (splits > 1 && blocks_of_k(g) < splits * tiles::kGemmLeastBlocks)) continue;
-      for (int columns = kTile.columns; columns >= tiles::kFewLeastColumns; columns -= tiles::kFewColumnStep) {
-        const GemmGpuCut other = cut_into(g, splits, neighbours, columns, device);
-        const bool better = best.items == 0 || other.microseconds <= tiles::kFewBetter * best.microseconds;
-        if (other.items > 0 && better) best = other;
-      }
+  const std::int64_t tiles_m = ceil_div(g.m, kTile.rows), blocks = blocks_of_k(g);
+  for (int cluster = 1; cluster <= tiles::kFewMostCtas; ++cluster) {
+    if (cluster > 1 && blocks < cluster * tiles::kGemmLeastBlocks) break;
+    for (int columns = kTile.columns; columns >= tiles::kFewLeastColumns; columns -= tiles::kFewLeastColumns) {
+      const std::int64_t tiles_n = ceil_div(g.n, columns);
+      const double all = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
+      if (all > INT32_MAX) break;
+      const std::int64_t items = g.batch * tiles_m * tiles_n;
+      const double time = microseconds(g, items, columns, cluster, device);
+      if (best.items > 0 && time > tiles::kFewBetter * best.microseconds) continue;
+      best.splits = cluster;
+      best.depth = std::max<std::int64_t>(ceil_div(blocks, cluster), 1) * kTile.depth;
+      best.items = items;
+      best.whole = cluster == 1 ? items : 0;
+      best.microseconds = time;
+      best.early = true;
+      best.columns = columns;
     }
+  }
   return best;
 }
 

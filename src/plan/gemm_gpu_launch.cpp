@@ -138,8 +138,6 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
   args.tiles_n = ceil_div(rows_of_b(g), cut.columns > 0 ? args.columns : facts.columns);
-  args.neighbours = cut.neighbours;
-  args.tiles_n = ceil_div(args.tiles_n, cut.neighbours);
   args.band = facts.band;
   args.whole = cut.whole;
   args.splits = cut.splits;
@@ -148,8 +146,7 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Choice& taken, const 
   args.early = cut.early;
   args.part_rows = static_cast<int>(std::min<std::int64_t>(facts.rows, args.m));
   args.part_columns = facts.columns;
-  const int cluster = is_few_of_hopper(*taken.variant) ? cut.splits * cut.neighbours : facts.cluster;
-  args.walkers = std::max(plan.gpu.sms / cluster, 1);
+  args.walkers = std::max(plan.gpu.sms / (is_few_of_hopper(*taken.variant) ? cut.splits : facts.cluster), 1);
   // Boxes of tiles that do not begin at multiples of 64 would lie across the ends of n1.
   args.d_boxes = d_fits_boxes(g, args) && (args.n1 >= args.n || facts.columns % 64 == 0);
   args.plain = args.d_boxes && is_plain(g);

@@ -21,8 +21,6 @@ namespace falchion::testing {
 namespace {
 
 constexpr KindNames kFew = {"few"};
-/// Parts of k and tiles side by side of a cluster.
-constexpr std::pair<int, int> kClusters[] = {{1, 1}, {2, 1}, {3, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 4}, {2, 4}};
 
 /// Calls f(device, instance) for each type. The path sm90 by its name takes this kernel for all that it can move.
 template <class F>
@@ -63,8 +61,8 @@ class CudaGemmFew : public ::testing::Test {
   static inline int runs = 0;
 };
 
-/// Runs with so many parts of k and tiles side by side in a cluster, and columns in a tile, and fetches d.
-void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int parts, int neighbours, int columns) {
+/// Runs with so many CTAs in a cluster and columns in a tile, and fetches d.
+void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int ctas, int columns) {
   x.d.fill_poison();
   ASSERT_OK(device.upload());
   const PlanData& plan = *data_of(device.plan());
@@ -72,10 +70,9 @@ void run_cut(PlanOnDevice<GemmOperands>& device, GemmInstance& x, int parts, int
       << "these operands are not the kernel's";
   gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, device.operands(), nullptr);
   if (args.b_major == gpu::Major::rows && columns % 64 != 0) columns = 64;
-  args.splits = parts;
-  args.neighbours = neighbours;
+  args.splits = ctas;
   args.columns = columns;
-  args.tiles_n = ceil_div(ceil_div(args.n, std::int64_t{columns}), neighbours);
+  args.tiles_n = ceil_div(args.n, std::int64_t{columns});
   ASSERT_EQ(plan.variant->kernel_as<gpu::GemmKernel>()->launch(args, nullptr), 0);
   ASSERT_OK(cuda::synchronize());
   ASSERT_OK(device.download());
@@ -86,15 +83,15 @@ void expect_right_however_it_is_cut(const GemmCase& row) {
   SCOPED_TRACE(::testing::Message() << row.name << ", m " << row.m << ", k " << row.k);
   on_few_of_hopper(row, [](PlanOnDevice<GemmOperands>& device, GemmInstance& x) {
     const judge::GemmReference reference(x.problem, x.operands());
-    for (const auto& [parts, neighbours] : kClusters)
-      for (const int columns : {16, 40, 112, 128}) {
-        SCOPED_TRACE(::testing::Message() << parts << " parts, " << neighbours << " tiles, " << columns << " columns");
-        run_cut(device, x, parts, neighbours, columns);
+    for (const int ctas : {1, 2, 3, 4, 8})
+      for (const int columns : {16, 48, 112, 128}) {
+        SCOPED_TRACE(::testing::Message() << ctas << " CTAs, " << columns << " columns");
+        run_cut(device, x, ctas, columns);
         if (::testing::Test::HasFatalFailure()) return;
         ASSERT_TRUE(matches(x, reference));
         const HostTensor first = x.d.like();
         std::memcpy(first.memory(), x.d.memory(), x.d.memory_bytes());
-        run_cut(device, x, parts, neighbours, columns);
+        run_cut(device, x, ctas, columns);
         ASSERT_EQ(std::memcmp(first.memory(), x.d.memory(), first.memory_bytes()), 0) << "other bits the second time";
       }
   });
@@ -132,15 +129,14 @@ TEST_F(CudaGemmFew, OnesSumToK) {
                      [&](PlanOnDevice<GemmOperands>& device, GemmInstance& x) {
                        for (HostTensor* tensor : {&x.a, &x.b})
                          tensor->for_each([&](auto... at) { tensor->set(at..., 1); });
-                       for (const auto& [parts, neighbours] : kClusters)
+                       for (const int ctas : {1, 2, 3, 4, 8})
                          for (const int columns : {16, 96, 128})
                            for (int turn = 0; turn < 3; ++turn) {
-                             run_cut(device, x, parts, neighbours, columns);
+                             run_cut(device, x, ctas, columns);
                              if (::testing::Test::HasFatalFailure()) return;
                              std::int64_t wrong = 0;
                              x.d.for_each([&](auto... at) { wrong += x.d.get(at...) != static_cast<float>(k); });
-                             ASSERT_EQ(wrong, 0) << k << ", " << parts << " parts, " << neighbours << " tiles, "
-                                                 << columns << " columns";
+                             ASSERT_EQ(wrong, 0) << k << ", " << ctas << " CTAs, " << columns << " columns";
                            }
                      });
 }

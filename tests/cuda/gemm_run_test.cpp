@@ -27,7 +27,7 @@ std::vector<GemmCase> kinds() {
   out.push_back(GemmCase{"plain", 1, 300, 136, 72});
   out.push_back(GemmCase{"few rows", 1, 20, 136, 1600}.bias_n());
   out.push_back(GemmCase{"all terms", 1, 90, 50, 8000}.alpha(0.5F).beta(1).biases().activation(Activation::silu));
-  out.push_back(GemmCase{"swiglu", 1, 80, 32, 1600}.activation(Activation::swiglu).residual());
+  out.push_back(GemmCase{"swiglu", 1, 80, 32, 8000}.activation(Activation::swiglu).residual());
   out.push_back(GemmCase{"odd", 1, 70, 45, 77}.layout(Layout::odd));
   return out;
 }

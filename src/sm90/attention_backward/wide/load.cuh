@@ -16,6 +16,23 @@ FALCHION_DEVICE void load_tile(const CUtensorMap& map, BarrierOfBytes& full, typ
                                            static_cast<int>(rows.batch));
 }
 
+/// The steps of a CTA that owns keys: for each query head of its K/V head the tiles of rows that see them, from the
+/// last one downwards. Heads follow one another, since consumers count tiles alone.
+struct WideStep {
+  const BackwardTile& t;
+  int head, tile, left;
+
+  FALCHION_DEVICE explicit WideStep(const BackwardTile& t)
+      : t(t), head(t.h), tile(t.end - 1), left((t.end - t.begin) * t.heads) {}
+  FALCHION_DEVICE bool there() const { return left > 0; }
+  FALCHION_DEVICE void advance() {
+    --left;
+    if (--tile >= t.begin) return;
+    tile = t.end - 1;
+    ++head;
+  }
+};
+
 /// The loader of a CTA that owns keys, one thread. K and V are loaded once, and for each step Q with the statistics of
 /// its rows, and dO. The boxes of K and V that will be held in registers lie in the last stage of q until they have
 /// been read.
@@ -44,7 +61,7 @@ FALCHION_DEVICE void load_for_keys(const AttentionBackwardArgs& a, const Backwar
   RingPosition<Config::kStagesO> at_o;
   bool first = true;
   CUTE_NO_UNROLL
-  for (BackwardStep step(t, t.end - 1); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
+  for (WideStep step(t); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
     const int row = step.tile * Config::kLines;
     const bool held_before = Config::kHeld > 0 && at_q.stage == kLast;
     shared.empty_q[at_q.stage].wait(at_q.parity ^ (held_before ? 0 : 1));
@@ -82,8 +99,7 @@ FALCHION_DEVICE void guard_rows(typename Config::KeysShared& shared) {
     if (lane == 0) ready.arrive();
   };
   CUTE_NO_UNROLL
-  for (BackwardStep step(shared.tile, shared.tile.end - 1); step.there();
-       step.advance(), at_q.advance(), at_o.advance()) {
+  for (WideStep step(shared.tile); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
     shared.full_q[at_q.stage].wait(at_q.parity);
     __syncwarp();
     const float* delta = shared.delta[at_q.stage];

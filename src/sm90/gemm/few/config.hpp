@@ -20,10 +20,11 @@ struct GemmFewConfig {
   static constexpr int kWidth = kWidth_, kColumns = kTile.columns, kDepth = kTile.depth, kStages = kTile.stages;
   static constexpr int kConsumers = kTile.consumers(), kConsumerWarps = 4 * kConsumers, kThreads = kTile.threads();
   static constexpr int kPitch = kTile.pitch();
+  static constexpr int kLineBytes = kDepth * 2;  // bytes of one row of an operand in a stage
   static_assert(kDepth == 64 && kWidth <= kTile.rows && kWidth % (kMajorA == Major::k ? 8 : 64) == 0);
 
-  using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, 1>;  // (columns of D, K, 1), of a stage
-  using LayoutA = OperandLayout<Element, kMajorA, kWidth, kDepth, 1>;    // (rows of D, K, 1)
+  using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (columns of D, K, stages)
+  using LayoutA = OperandLayout<Element, kMajorA, kWidth, kDepth, kStages>;    // (rows of D, K, stages)
   using Mma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, float,
                                  cute::Shape<cute::Int<kColumns>, cute::Int<kWidth>, cute::Int<kDepth>>,
@@ -31,19 +32,18 @@ struct GemmFewConfig {
       cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
 
   struct Shared {
-    alignas(1024) unsigned char ring[kTile.ring_bytes(kWidth)];
+    alignas(1024) Element b[kStages][kColumns * kDepth];
+    alignas(1024) Element a[kStages][kWidth * kDepth];
     alignas(16) float sums[kWidth][kPitch];  // of this CTA's part of k: rows of D, which other CTAs read
-    // full: the bytes have arrived. empty: each consumer warpgroup of each CTA that shares A has read them.
+    // full: the bytes have arrived. empty: each consumer warpgroup has read them.
     cutlass::arch::ClusterTransactionBarrier full[kStages];
     cutlass::arch::ClusterBarrier empty[kStages];
-    // written: each CTA that has the tile has written its sums. read: each consumer warp of each of them has read the
-    // sums of this one.
+    // written: each CTA of the cluster has written its sums. read: each consumer warp of each CTA has read the sums of
+    // this one.
     std::uint64_t written, read;
   };
-  /// The product of a warpgroup has 64 rows of a stage, also where its tile has fewer columns: what lies behind them in
-  /// shared memory becomes sums that are not stored.
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
-  static_assert(kSharedBytes == GemmFewTiles::kSharedBytes);
+  static_assert(kSharedBytes == kTile.shared_bytes(kWidth));
 };
 
 }  // namespace falchion::sm90

@@ -1,7 +1,6 @@
 // src/sm90/gemm/few/kernel.cuh: the variants of kind `few`, for few rows of A, where reading B takes the time. A and B
 // change places: the rows of the product in a CTA are rows of B, so that no tile is mostly empty, and its columns are
-// the rows of A. The CTAs of a cluster have tiles side by side, for which they share what they load of A, and parts of
-// k of each, whose sums they add up in shared memory.
+// the rows of A. Each CTA of a cluster has a part of k, and they add up their sums in shared memory.
 #pragma once
 
 #include "base/host_device.hpp"
@@ -13,34 +12,30 @@ namespace falchion::sm90 {
 
 /// One consumer warpgroup.
 template <class Config>
-FALCHION_DEVICE void consume(const GemmArgs& a, const GemmFewPlace& place, typename Config::Shared& shared,
+FALCHION_DEVICE void consume(const GemmArgs& a, const PlaceInCluster& place, typename Config::Shared& shared,
                              int warpgroup) {
   using Mma = typename Config::Mma;
-  using Element = typename Config::Element;
-  FewRing<Config> at(a);
-  const auto first = [&](int byte) { return make_smem_ptr(reinterpret_cast<Element*>(shared.ring + byte)); };
+  const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (columns of D, K, stages)
+  const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (rows of D, K, stages)
   const auto slice = Mma{}.get_slice(warpgroup * 128);
-  const auto rB = slice.partition_fragment_A(make_tensor(first(0), typename Config::LayoutB{}));  // (1, 1, K / 16, 1)
-  const auto rA = slice.partition_fragment_B(make_tensor(first(at.begin_of_a()), typename Config::LayoutA{}));
-  // The same of the stage: matrix descriptors count 16 bytes.
-  const auto of_stage = [&](const auto& r) { return make_tensor(r.data() + at.begin() / 16, r(_, _, _, 0).layout()); };
+  const auto rB = slice.partition_fragment_A(sB);  // (1, 1, K / 16, stages)
+  const auto rA = slice.partition_fragment_B(sA);  // (1, 1, K / 16, stages)
   auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kColumns>, Int<Config::kWidth>>{});  // (64, width) f32
-  const GemmFewPart part = GemmFewPart::of(a, place.part, place.parts);
-  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const GemmFewPart part = GemmFewPart::of(a, place.rank, place.ctas);
 
+  RingPosition<Config::kStages> at;
   int turn = 0;
-  for (TilesOfCta tiles(a, place); tiles.more(); ++turn) {
+  for (TilesOfCluster tiles(a, place); tiles.more(); ++turn) {
     const GemmFewTile t = tiles.next();
     clear(sums);
     for (std::int64_t k = part.k0; k < part.k1; k += Config::kDepth) {
       shared.full[at.stage].wait(at.parity);
       // sums += B A^T, of one block of k
-      start_multiply<false>(Mma{}, of_stage(rB), of_stage(rA), sums);
+      start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage), sums);
       // A product of 128 columns takes some 0.1 us, loading its bytes 0.65 us. So it is waited for at once, and its
       // stage is free for the next load as early as possible.
       wait_multiply<0>(sums);
-      // One thread for each CTA that loads A for this one signals there that this warpgroup has read the stage.
-      shared.empty[at.stage].arrive(static_cast<unsigned>(place.rank_of_neighbour(thread)), thread < place.neighbours);
+      if (threadIdx.x % 128 == 0) shared.empty[at.stage].arrive();
       at.advance();
     }
     store_tile<Config>(a, t, place, shared, turn, sums);
@@ -53,15 +48,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
-  const GemmFewPlace place = GemmFewPlace::of(a, static_cast<int>(cute::block_rank_in_cluster()));
+  const PlaceInCluster place = place_in_cluster();
   const int warpgroup = cutlass::canonical_warp_group_idx();
   if (threadIdx.x == 0) {
     for (int i = 0; i < Config::kStages; ++i) {
       shared.full[i].init(1);
-      shared.empty[i].init(Config::kConsumers * place.neighbours);
+      shared.empty[i].init(Config::kConsumers);
     }
-    init_cluster_barrier(&shared.written, place.parts);
-    init_cluster_barrier(&shared.read, Config::kConsumerWarps * place.parts);
+    init_cluster_barrier(&shared.written, place.ctas);
+    init_cluster_barrier(&shared.read, Config::kConsumerWarps * place.ctas);
     cutlass::arch::fence_barrier_init();
   } else if (threadIdx.x == 128 * Config::kConsumers && a.k > 0) {
     cute::prefetch_tma_descriptor(&maps.b);
@@ -69,8 +64,6 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
   __syncwarp();
   cute::cluster_arrive_relaxed();
-  if (threadIdx.x == 128 * Config::kConsumers && a.early && a.k > 0) fetch_first_blocks<Config>(a, maps, shared, place);
-  __syncwarp();
   cute::cluster_wait();  // the barriers of all CTAs of the cluster are initialised
   wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
@@ -79,7 +72,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     consume<Config>(a, place, shared, warpgroup);
   }
   __syncwarp();
-  // A CTA must not end while others read its sums, load A for it or arrive at its barriers.
+  // A CTA must not end while others read its sums or arrive at its barriers.
   cute::cluster_arrive();
   cute::cluster_wait();
 }
@@ -93,8 +86,7 @@ int launch_few(const GemmArgs& a, void* stream) {
     if (error == cudaSuccess) error = make_operand_map<Element>(&maps.b, a.b, kMajorB, a.columns, a.batch, a.n, a);
     if (error != cudaSuccess) return error;
   }
-  const ClusterGrid grid{.cluster = a.splits * a.neighbours,
-                         .most = std::min<std::int64_t>(GemmFewTile::count(a), a.walkers)};
+  const ClusterGrid grid{.cluster = a.splits, .most = std::min<std::int64_t>(GemmFewTile::count(a), a.walkers)};
   return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a, maps);
 }
 
