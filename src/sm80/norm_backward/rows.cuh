@@ -198,7 +198,7 @@ class NormGradients {
 };
 
 template <class Element, int kChunks, bool kWhole>
-__global__ void __launch_bounds__(kGradThreads, 1) norm_gradients(const __grid_constant__ NormBackwardArgs a) {
+__global__ void __launch_bounds__(kGradThreads, 1) norm_backward(const __grid_constant__ NormBackwardArgs a) {
   extern __shared__ __align__(16) char shared[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -206,13 +206,13 @@ __global__ void __launch_bounds__(kGradThreads, 1) norm_gradients(const __grid_c
 }
 
 template <class Element>
-int launch_norm_gradients(const NormBackwardArgs& a, void* stream) {
+int launch_norm_backward(const NormBackwardArgs& a, void* stream) {
   if (a.ctas == 0) return 0;
   const auto bytes = [](Number type) { return type == Number::f32 ? 4 : 2; };
   const int sizes = static_cast<int>(sizeof(Element)) + bytes(a.grad_y_type) +
                     (a.grad_residual_out.data != nullptr ? bytes(a.residual_type) : 0);
   const auto launch = [&](auto chunks, auto whole) -> int {
-    return launch_kernel<norm_gradients<Element, chunks(), whole()>>(
+    return launch_kernel<norm_backward<Element, chunks(), whole()>>(
         a.ctas, kGradThreads, grad_shared_bytes(a.cut, sizes), stream, a.early, a);
   };
   constexpr std::integral_constant<int, 0> kNone;
@@ -230,7 +230,7 @@ int launch_norm_gradients(const NormBackwardArgs& a, void* stream) {
 
 template <class Element, int>
 constexpr gpu::NormBackwardKernel norm_backward_rows() {
-  return {launch_norm_gradients<Element>, norm_backward_facts()};
+  return {launch_norm_backward<Element>, norm_backward_facts()};
 }
 
 }  // namespace falchion::sm80
