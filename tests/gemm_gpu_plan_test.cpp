@@ -67,7 +67,7 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
     const std::string needs =
         "16-byte aligned, a and b contiguous along k, strides that TMA accepts (above 0; if k has two axes, the inner "
         "one a multiple of 128): ";
-    EXPECT_NE(story.find(text("  ", level_of(g, on(90)), "    ", needs)), std::string::npos) << story;
+    EXPECT_NE(story.find(needs), std::string::npos) << story;
   }
 }
 
