@@ -10,7 +10,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- support -->\n", "<!-- /support -->"
 OPERATIONS = {"attention_forward": "attention", "attention_backward": "its gradients", "linear_attention_forward": "linear attention",
-              "linear_attention_backward": "its gradients", "gemm": "GEMM", "norm": "layer norm, RMSNorm", "quantise": "8-bit numbers with scales (on CPUs the definition)"}
+              "linear_attention_backward": "its gradients", "gemm": "GEMM", "norm": "layer norm, RMSNorm",
+              "norm_backward": "their gradients", "quantise": "8-bit numbers with scales (on CPUs the definition)"}
 # vnni and avx512_bf16 are AVX-512 with one instruction more; amx_emulated is for tests.
 COLUMNS = {"any CPU": "cpu generic", "AVX2": "cpu avx2", "AVX-512": "cpu avx512", "AMX": "cpu amx", "NEON": "cpu neon",
            "GPUs from sm_80 on": "sm80", "Hopper's own": "sm90"}
