@@ -35,7 +35,7 @@ using storm::Problem;
 /// The output that shares memory with an input, if the run was in place.
 const Image::Place* place_of_input(const Image& image, const std::string& name) {
   constexpr std::pair<const char*, const char*> kShared[] = {
-      {"x", "y"}, {"residual", "residual_out"},     {"residual", "d"},
+      {"x", "y"}, {"residual", "residual_out"},     {"grad_y", "grad_x"},    {"residual", "d"},
       {"c", "d"}, {"initial_state", "final_state"}, {"initial_z", "final_z"}};
   if (const Image::Place* place = image.find(name)) return place;
   for (const auto& [input, output] : kShared)
