@@ -105,8 +105,10 @@ FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename C
     const GemmTile t = tiles.next();
     const int row = static_cast<int>(t.row0), batch_a = a.a.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
     const int batch_b = a.b.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
+    const auto k_of_k1 = static_cast<std::uint32_t>(a.k1);
     for (auto k = static_cast<std::uint32_t>(t.k0); k < static_cast<std::uint32_t>(t.k1); k += Config::kDepth) {
-      const auto [k2, k1] = PlaceOfK(a, k);
+      const int k2 = a.k1 < a.k ? static_cast<int>(k / k_of_k1) : 0;
+      const int k1 = static_cast<int>(k) - k2 * static_cast<int>(a.k1);
       shared.empty[at.stage].wait(at.parity ^ 1);
       auto& full = shared.full[at.stage];
       full.arrive_and_expect_tx(sizeof(shared.a[0]) + sizeof(shared.b[0]));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
-#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
 
 namespace falchion::sm90 {
@@ -18,14 +17,6 @@ cudaError_t make_operand_map(CUtensorMap* map, const View& x, gpu::Major major, 
   const View turned{x.data, {x.stride[0], x.stride[2], x.stride[3], 1}};  // (batch, k2, k1, rows)
   return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
 }
-
-/// The position of a block of k on the two axes of which k may consist.
-struct PlaceOfK {
-  int k2, k1;
-  FALCHION_DEVICE PlaceOfK(const gpu::GemmArgs& a, std::uint32_t k)
-      : k2(a.k1 < a.k ? static_cast<int>(k / static_cast<std::uint32_t>(a.k1)) : 0),
-        k1(static_cast<int>(k) - k2 * static_cast<int>(a.k1)) {}
-};
 
 /// The map of D, C or the residual, for boxes of 128 bytes of so many rows. Nothing where there is none.
 template <class Element>
