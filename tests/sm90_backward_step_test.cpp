@@ -1,4 +1,4 @@
-// The walk of a CTA of Hopper's backward kernel (src/sm90/attention_backward/step.hpp), run on the host.
+// The walk of a CTA of Hopper's backward kernels (src/sm90/attention_backward/step.hpp), run on the host.
 #include "sm90/attention_backward/step.hpp"
 
 #include <gtest/gtest.h>
@@ -76,8 +76,20 @@ TEST(BackwardStep, UnderACausalBandFewTilesOfAHeadStartAtATime) {
   EXPECT_EQ(tiles_at_once(a), 32);
 }
 
+/// Consumers above head dim 128 know no head: they count tiles down and begin with the last one again.
+TEST(BackwardStep, AboveHeadDim128HeadsFollowOneAnother) {
+  for (const Tile& tile : {Tile{0, 1, 0, 1}, Tile{6, 3, 0, 7}, Tile{4, 2, 5, 9}, Tile{0, 4, 2, 3}}) {
+    std::vector<std::pair<int, int>> visited, expected;
+    for (WideStep step(tile); step.there(); step.advance()) visited.emplace_back(step.head, step.tile);
+    for (int head = tile.h; head < tile.h + tile.heads; ++head)
+      for (int x = tile.end - 1; x >= tile.begin; --x) expected.emplace_back(head, x);
+    EXPECT_EQ(visited, expected);
+  }
+}
+
 TEST(BackwardStep, ThereIsNoStepWhereNoRowSeesTheKeys) {
   const Tile tile{0, 4, 0, 0};
+  EXPECT_FALSE(WideStep(tile).there());
   EXPECT_TRUE(walk(tile, first_tile(tile, 3, true)).empty());
   EXPECT_TRUE(walk(tile, first_tile(tile, 3, false)).empty());
 }

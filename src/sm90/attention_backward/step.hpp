@@ -1,6 +1,6 @@
-// src/sm90/attention_backward/step.hpp: the order in which a CTA of Hopper's backward kernel visits its tiles of rows,
-// which all its warps follow, how many CTAs add to their sums before it, and how many start at a time. It is plain C++,
-// so tests/sm90_backward_step_test.cpp and sm80_turns_test.cpp run it on the host.
+// src/sm90/attention_backward/step.hpp: the order in which a CTA of Hopper's backward kernels visits its tiles of
+// rows, which all its warps follow, how many CTAs add to their sums before it, and how many start at a time. It is
+// plain C++, so tests/sm90_backward_step_test.cpp and backward_turns_test.cpp run it on the host.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,23 @@ struct BackwardStep {
     if (++head < t.h + t.heads) return;
     head = t.h;
     if (--tile < t.begin) tile = t.end - 1;
+  }
+};
+
+/// The steps of a CTA that owns keys above head dim 128: for each query head of its K/V head the tiles of rows that see
+/// the keys, from the last one downwards. Its consumers count tiles alone, so heads must follow one another.
+template <class Tile>
+struct WideStep {
+  const Tile& t;
+  int head, tile, left;
+
+  FALCHION_HD explicit WideStep(const Tile& t) : t(t), head(t.h), tile(t.end - 1), left((t.end - t.begin) * t.heads) {}
+  FALCHION_HD bool there() const { return left > 0; }
+  FALCHION_HD void advance() {
+    --left;
+    if (--tile >= t.begin) return;
+    tile = t.end - 1;
+    ++head;
   }
 };
 

@@ -16,23 +16,6 @@ FALCHION_DEVICE void load_tile(const CUtensorMap& map, BarrierOfBytes& full, typ
                                            static_cast<int>(rows.batch));
 }
 
-/// The steps of a CTA that owns keys: for each query head of its K/V head the tiles of rows that see them, from the
-/// last one downwards. Heads follow one another, since consumers count tiles alone.
-struct WideStep {
-  const BackwardTile& t;
-  int head, tile, left;
-
-  FALCHION_DEVICE explicit WideStep(const BackwardTile& t)
-      : t(t), head(t.h), tile(t.end - 1), left((t.end - t.begin) * t.heads) {}
-  FALCHION_DEVICE bool there() const { return left > 0; }
-  FALCHION_DEVICE void advance() {
-    --left;
-    if (--tile >= t.begin) return;
-    tile = t.end - 1;
-    ++head;
-  }
-};
-
 /// The loader of a CTA that owns keys, one thread. K and V are loaded once, and for each step Q with the statistics of
 /// its rows, and dO. The boxes of K and V that will be held in registers lie in the last stage of q until they have
 /// been read.
