@@ -5,10 +5,11 @@
 
 It needs torch (2.5 or newer) with CUDA and libfalchion.so, and no compiler. In the mode burst it pauses before each group
 of calls, so that each group runs at the chip's top clock. In the mode sustained it runs groups back to back, as a training
-step does. With --fa3 FlashAttention-3 is a rival, and in backward its deterministic form, fa3_det, too. TFLOP/s count 4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by
-Falchion's, so above 1 Falchion is faster. The section backward runs only when it is named, and counts 2.5 times the flop.
-There falchion gives the same bits each time, and any_order need not, as the rivals' defaults do not. both is the time of
-forward and backward together, with its own ratio. With --budget, cells that would begin too late are left out and named.
+step does. With --fa3 FlashAttention-3 is a rival, and in backward its deterministic form, fa3_det, too. TFLOP/s count
+4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by Falchion's, so above 1
+Falchion is faster. The section backward runs only when it is named, and counts 2.5 times the flop. There falchion gives the
+same bits each time, and any_order need not, as the rivals' defaults do not. both is the time of forward and backward
+together, with its own ratio. With --budget, cells that would begin too late are left out and named.
 """
 import argparse
 import math
@@ -219,7 +220,10 @@ def parse(arguments=None):
     parser.add_argument("--fake", action="store_true", help="invented numbers, to see tables and JSON without a GPU")
     options = parser.parse_args(arguments)
     options.rivals = tuple(OTHER_NAMES.get(name, name) for name in options.rivals)
-    options.rivals += (("flex",) if options.flex else ()) + (("fa3",) if options.fa3 and "fa3" not in options.rivals else ())
+    if options.flex:
+        options.rivals += ("flex",)
+    if options.fa3 and "fa3" not in options.rivals:
+        options.rivals += ("fa3",)
     unknown = set(options.rivals) - set(RIVALS)
     if unknown:
         parser.error(f"no such rival: {', '.join(sorted(unknown))}; there are {', '.join(RIVALS)}")
@@ -243,7 +247,7 @@ def open_bench(options):
         sys.exit("torch sees no GPU here")
     from falchion_ctypes import Falchion
     from torch_rivals import Bench
-    return Bench(Falchion(options.lib), options)
+    return Bench(Falchion(options.lib), options, options.fa3)
 
 
 def write(options, bench, rows, skipped, failed, means):

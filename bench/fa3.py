@@ -9,24 +9,17 @@ import torch
 ROWS = 640  # Rows of f32 workspaces come in multiples of each of its tiles' rows: 64, 80 and 128.
 
 
-def address(x):
-    return ctypes.c_void_p(x.data_ptr())
-
-
-def pointers(*tensors):
-    return [address(x) for x in tensors]
-
-
 class Fa3:
     def __init__(self, path):
         self.lib = ctypes.CDLL(str(pathlib.Path(path).resolve()))
         self.counters = torch.zeros(64, dtype=torch.int32, device="cuda")
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
 
-    def run(self, name, *arguments):
+    def run(self, name, tensors, sizes, *flags):
+        addresses = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        if getattr(self.lib, name)(*arguments, self.sms, stream):
-            raise ValueError(f"{name} has no kernel for this head dim")
+        if getattr(self.lib, name)(*addresses, *sizes, *flags, self.sms, stream):
+            raise ValueError(f"FlashAttention-3's library has no kernel of {name} for head dim {sizes[-1]}")
 
     @staticmethod
     def sizes(q, k, v):
@@ -44,7 +37,7 @@ class Fa3:
         o = torch.empty(q.shape, dtype=torch.bfloat16, device=q.device)
         lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device)
         eight = int(q.dtype == torch.float8_e4m3fn)
-        return o, lse, lambda: self.run("fa3_fwd", *pointers(q, k, v, o, lse, self.counters), *sizes, int(causal), eight)
+        return o, lse, lambda: self.run("fa3_fwd", (q, k, v, o, lse, self.counters), sizes, int(causal), eight)
 
     def decode(self, q, k, v, splits):
         """o and the call, which cuts the keys into so many parts. Head dim 128, no mask."""
@@ -52,7 +45,7 @@ class Fa3:
         o = torch.empty_like(q)
         parts = [torch.empty(count, device=q.device) for count in (q.numel() // q.shape[3], splits * q.numel(),
                                                                    splits * q.numel() // q.shape[3])]
-        return o, lambda: self.run("fa3_decode", *pointers(q, k, v, o, *parts), *sizes, splits)
+        return o, lambda: self.run("fa3_decode", (q, k, v, o, *parts), sizes, splits)
 
     def splits(self, q, k):
         """The numbers of splits worth trying: one or two waves of CTAs, and many."""
@@ -74,6 +67,6 @@ class Fa3:
         def call():
             for x in of_groups:
                 x.zero_()
-            self.run("fa3_bwd", *pointers(grad_o, q, k, v, o, lse, *gradients, *sums, *of_groups, turns), *sizes, int(causal),
+            self.run("fa3_bwd", (grad_o, q, k, v, o, lse, *gradients, *sums, *of_groups, turns), sizes, int(causal),
                      int(deterministic))
         return gradients, call

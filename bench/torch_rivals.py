@@ -122,11 +122,12 @@ def judge(found, unit):
 
 
 class Bench:
-    def __init__(self, falchion, options):
+    def __init__(self, falchion, options, fa3=None):
+        """fa3: the path of a library with FlashAttention-3, which is a rival then."""
         self.fal, self.options, self.clocks = falchion, options, Clocks()
         self.prepared, self.backward_rivals = dict(COMPILED_RIVALS), dict(torch_backward.RIVALS)
-        if getattr(options, "fa3", None):
-            library = Fa3(options.fa3)
+        if fa3:
+            library = Fa3(fa3)
             self.prepared["fa3"] = lambda *problem: flash_attention_3(library, *problem)
             self.backward_rivals.update(torch_backward.flash_attention_3(library))
         torch.manual_seed(1)

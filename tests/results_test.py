@@ -121,7 +121,8 @@ def new_result(folder, program, *arguments):
 def faults_of_new_ones(folder):
     faults = new_result(folder, "compare_gemm.py", "--shapes", "64x64x64,16x4096x4096")[1]
     sections = "prefill,gqa,varlen,chunked,small,decode,backward"
-    result, more = new_result(folder, "compare_torch.py", "--quick", "--sections", sections, "--rivals", "cudnn,fa2,fa4", "--fa3", "libfa3.so")
+    result, more = new_result(folder, "compare_torch.py", "--quick", "--sections", sections, "--rivals", "cudnn,fa2,fa4",
+                              "--fa3", "libfa3.so")
     faults += more
     if result is None:
         return faults
