@@ -89,7 +89,7 @@ bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
          fits_boxes(call.residual, call, size);
 }
 
-/// D in i32 is always plain. Otherwise sums of i8 have to become f32.
+/// D in i32 is always plain. Otherwise operands of 8 bits may have scales, and sums of i8 have to become f32.
 bool is_plain(const Gemm& g) {
   const bool sums = size_of(g.dtype) == 2 || dtype_of_d(g) == DType::i32;
   return sums && g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;

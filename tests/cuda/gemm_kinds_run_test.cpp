@@ -1,6 +1,6 @@
-// tests/cuda/gemm_kinds_run_test.cpp: each kind of Hopper's GEMM tiles by its name, whatever the plan would
-// choose, also where one cluster walks over all tiles, so that it uses its stages again and again, and where tiles are
-// cut along k.
+// tests/cuda/gemm_kinds_run_test.cpp: each kind of Hopper's GEMM tiles by its name, whatever the plan would choose,
+// also where one cluster walks over all tiles, so that it uses its stages again and again, and where tiles are cut
+// along k.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -64,8 +64,8 @@ struct SameFactor {
 };
 
 /// Divides O by l and stores O and, if requested, the LSE. Where the keys are split it stores this part of them for the
-/// kernel that combines the parts. nats: one unit of S in the exponent of e. factor_of_o: what makes
-/// the factor of a row of O from 1 / l.
+/// kernel that combines the parts. nats: one unit of S in the exponent of e. factor_of_o: what makes the factor of a
+/// row of O from 1 / l.
 template <class Config, class Softmax, class Output, class FactorOfO = SameFactor>
 FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax, float nats,
                                 Output& rO, FactorOfO factor_of_o = {}) {
