@@ -58,9 +58,10 @@ FALCHION_HD int first_tile(const Tile& t, int number, bool any_order) {
   return t.end - 1 - 2 * number % (t.end - t.begin);
 }
 
-/// Of the tiles of keys of a head so many should start at a time. Eight if CTAs take turns under a causal band: the
-/// fewer they are, the fewer wait for one that has started with them, and the more often rows and their sums are read
-/// from memory. Else all: with equally long ways, CTAs that start later end later, and with any_order nobody waits.
+/// Of the tiles of keys of a head so many should start at a time. Eight if CTAs take turns under a causal band, or any
+/// that ends on the right: the fewer they are, the fewer wait for one that has started with them, and the more often
+/// rows and their sums are read from memory. Else all: with equally long ways, CTAs that start later end later, and
+/// with any_order nobody waits.
 inline std::int64_t tiles_at_once(const gpu::AttentionBackwardArgs& a) {
   return a.right >= 0 && !a.any_order ? 8 : a.key_tiles;
 }

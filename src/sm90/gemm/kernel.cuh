@@ -1,7 +1,7 @@
 // src/sm90/gemm/kernel.cuh: the GEMM kernel of Hopper, with TMA, wgmma and warp roles. A cluster of CTAs walks over
 // tiles of D, of which each CTA has some rows; a producer thread in each loads blocks of k into a ring of stages, and
-// consumer warpgroups of 64 rows sum them up. While they store a tile, the producer loads blocks of the next one.
-// docs/design/gemm.md has the measurements.
+// consumer warpgroups of 64 rows, or twice 64, sum them up. While they store a tile, the producer loads blocks of the
+// next one. docs/design/gemm.md has the measurements.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>

@@ -1,8 +1,8 @@
 // src/sm90/gemm/plain.cuh: the variants of kind `plain`: a cluster of two CTAs with the same columns. Tile `wide`, of
-// 256 columns, is for large problems; `medium` for those where the last wave of wider tiles would leave much of the
-// device idle; `slim` for small or narrow ones, which need more CTAs with less work each; and `narrow` for problems so
-// small that wider tiles would leave most SMs idle: 1024 x 1024 is 64 CTAs with tiles of 128 columns, and 128 with 64.
-// The plan weighs them (src/plan/gemm_gpu.cpp).
+// 256 columns, is for large problems; `broad` and `medium` for those where the last wave of wider tiles would leave
+// much of the device idle; `slim` for small or narrow ones, which need more CTAs with less work each; and `narrow`, of
+// half the rows, for problems so small that `slim` would leave half of the SMs idle: it makes 128 CTAs of 1024 x 1024
+// instead of 64. The plan weighs them (src/plan/gemm_gpu.cpp).
 #pragma once
 
 #define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 224 columns

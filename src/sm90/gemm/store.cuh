@@ -1,5 +1,5 @@
-// src/sm90/gemm/store.cuh: the end of a tile of a GEMM for a consumer warpgroup: it turns its 64 rows of sums into D,
-// or stores them as a part of the sums where k is split.
+// src/sm90/gemm/store.cuh: the end of a tile of a GEMM for a consumer warpgroup: it turns its rows of sums into D, or
+// stores them as a part of the sums where k is split.
 #pragma once
 
 #include "base/host_device.hpp"
