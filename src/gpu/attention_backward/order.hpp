@@ -1,5 +1,5 @@
 // src/gpu/attention_backward/order.hpp: the tile of keys of each CTA of a kernel whose CTAs add to common sums of
-// grad_q. It is plain C++, so tests/backward_order_test.cpp and backward_turns_test.cpp run it on the host.
+// grad_q. It is plain C++, so tests/backward_order_test.cpp and sm80_turns_test.cpp run it on the host.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // src/sm90/attention_backward/step.hpp: the order in which a CTA of Hopper's backward kernels visits its tiles of
 // rows, which all its warps follow, how many CTAs add to their sums before it, and how many start at a time. It is
-// plain C++, so tests/sm90_backward_step_test.cpp and backward_turns_test.cpp run it on the host.
+// plain C++, so tests/sm90_backward_step_test.cpp and sm80_turns_test.cpp run it on the host.
 #pragma once
 
 #include <cstdint>

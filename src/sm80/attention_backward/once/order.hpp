@@ -1,5 +1,5 @@
 // src/sm80/attention_backward/once/order.hpp: the number of blocks of the kernel of kind once that add to grad_q before
-// another. It is plain C++, so tests/backward_turns_test.cpp runs it on the host.
+// another. It is plain C++, so tests/sm80_turns_test.cpp runs it on the host.
 #pragma once
 
 #include <cstdint>

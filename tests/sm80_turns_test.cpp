@@ -1,4 +1,4 @@
-// tests/backward_turns_test.cpp: plays the turns by which the CTAs of sm80's kernel of kind once and of Hopper's kernel
+// tests/sm80_turns_test.cpp: plays the turns by which the CTAs of sm80's kernel of kind once and of Hopper's kernel
 // of kind plain add to grad_q, on the host, with the kernels' own tiles, steps and numbers. No CTA may wait for one
 // that never comes, whatever the lengths on the device say. With lengths that are right the order of the sums is fixed.
 #include <gtest/gtest.h>
