@@ -182,6 +182,22 @@ TEST(NormBackwardContract, RowsOfTinyAndOfHugeNumbers) {
   });
 }
 
+/// An Inf of grad_residual_out comes out, though what it is added to is a number past f32, of either sign.
+TEST(NormBackwardContract, InfBesideAGradientPastF32) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    if (dtype == DType::f16) return;
+    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      NormGradients x =
+          make_norm_gradients({"x", 1, 4, 1, d, {.kind = kind, .eps = 0, .weight = true, .residual_out = true}}, dtype);
+      x.x.for_each([&](auto... at) { x.x.set(at..., x.x.get(at...) * 1e-39F); });
+      for (std::int64_t j = 0; j < d; ++j) x.grad_residual_out.set(0, 2, 0, j, j % 4 < 2 ? kInf : -kInf);
+      ASSERT_TRUE(run(path.target(), x));
+      EXPECT_TRUE(matches(x, x));
+      for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(x.grad_x.get(0, 2, 0, j), j % 4 < 2 ? kInf : -kInf) << j;
+    }
+  });
+}
+
 /// Many rows: one sum in f32 after the other would be off by 54 here.
 TEST(NormBackwardContract, SumsOfManyRows) {
   on_every_path(
