@@ -84,14 +84,20 @@ class GradLoad {
       get<T>(a_.grad_y, y_, y_piece_ + c * (sizeof(T) == 4 ? 2 : 1), c, out);
     });
   }
-  FALCHION_DEVICE void add_residual(int c, float (&to)[kNumbers]) const {
-    if (!has_residual()) return;
+  /// In one rounding, so that an Inf of the residual stays one beside a product past f32.
+  FALCHION_DEVICE void scale_and_add_residual(int c, float by, float (&to)[kNumbers]) const {
+    if (!has_residual()) {
+      if (by == 1) return;
+#pragma unroll
+      for (int e = 0; e < kNumbers; ++e) to[e] *= by;
+      return;
+    }
     with_type(a_.residual_type, [&](auto of) {
       float more[kNumbers];
       using T = decltype(of);
       get<T>(a_.grad_residual_out, r_, r_piece_ + c * (sizeof(T) == 4 ? 2 : 1), c, more);
 #pragma unroll
-      for (int e = 0; e < kNumbers; ++e) to[e] += more[e];
+      for (int e = 0; e < kNumbers; ++e) to[e] = fmaf(to[e], by, more[e]);
     });
   }
   FALCHION_DEVICE void times_weight(int c, float (&to)[kNumbers]) const {
