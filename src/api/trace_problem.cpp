@@ -11,6 +11,7 @@
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
+#include "ref/norm_backward.hpp"
 #include "runtime/place.hpp"
 #include "runtime/runtime.hpp"
 
@@ -156,10 +157,10 @@ void set_operands(const NormOperands& x, Problem* p, bool, std::string*) {
   if (n.weight) p->weight_dtype = x.weight.dtype;
   if (n.weight) p->weight.one = ones_of(x.weight, 3);
   if (p->pass() == Pass::backward) {
-    if (n.weight && (n.frozen & 2) == 0) p->grad_weight_dtype = x.grad_weight.dtype;
+    if (ref::wants_grad_weight(n)) p->grad_weight_dtype = x.grad_weight.dtype;
     if (n.bias) p->grad_bias_dtype = x.grad_bias.dtype;
     if (n.bias) p->bias.one = ones_of(x.grad_bias, 3);
-    p->in_place = same_place((n.frozen & 1) == 0, x.grad_y, x.grad_x);
+    p->in_place = same_place(ref::wants_grad_x(n), x.grad_y, x.grad_x);
     return;
   }
   if (n.bias) p->bias_dtype = x.bias.dtype;

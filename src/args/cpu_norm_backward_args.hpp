@@ -15,7 +15,7 @@ struct NormBackwardArgs : NormBackwardCall {
   int threads = 1;               // workers; each has its own slice of scratch
   std::byte* scratch = nullptr;  // threads * scratch_bytes bytes, each slice 64-byte aligned
   std::size_t scratch_bytes = 0;
-  float* sums = nullptr;  // where parts > 1: for each part d of grad_weight, then d of grad_bias
+  float* sums = nullptr;  // where parts > 1: the sums of each part
 };
 
 /// One entry of the table of variants. scratch() is for one worker, in bytes; it reads only sizes from its arguments.

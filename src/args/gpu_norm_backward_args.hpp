@@ -22,7 +22,7 @@ struct NormBackwardArgs : NormBackwardCall {
   // Decided by the plan; all pointers are device addresses:
   NormBackwardCut cut;
   int ctas = 0;           // of the sweep: each takes whole parts, one after another
-  float* sums = nullptr;  // where parts > 1: for each part d of grad_weight, then d of grad_bias
+  float* sums = nullptr;  // where parts > 1: the sums of each part
   bool early = false;     // programmatic dependent launch
 };
 

@@ -27,6 +27,11 @@ struct NormBackwardCall : NormRows {
   std::int64_t parts = 1, part_rows = 0;                 // of a group
 
   FALCHION_HD bool has_sums() const { return grad_weight.to.data != nullptr || grad_bias.to.data != nullptr; }
+  // A part's sums in the workspace: d of grad_weight, then d of grad_bias, of those that are wanted.
+  FALCHION_HD std::int64_t sums_of_part() const {
+    return d * ((grad_weight.to.data != nullptr ? 1 : 0) + (grad_bias.to.data != nullptr ? 1 : 0));
+  }
+  FALCHION_HD std::int64_t begin_of_bias() const { return grad_weight.to.data != nullptr ? d : 0; }
 };
 
 }  // namespace falchion

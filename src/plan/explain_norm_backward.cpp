@@ -28,6 +28,8 @@ std::string gradients(const Norm& n) {
   return out.empty() ? "none" : out;
 }
 
+bool has_sums(const Norm& n) { return ref::wants_grad_weight(n) || n.bias; }
+
 /// "128 threads with up to 4 chunks of 8 numbers each, 3 rows loaded ahead"
 std::string cut_text(const gpu::NormBackwardCut& cut) {
   std::string out = count_text(cut.threads, "thread");
@@ -77,10 +79,13 @@ void tell_norm_backward(const PlanData& plan, Story* story) {
           Json::object(
               {{"threads", cut.threads}, {"chunks", cut.chunks}, {"kept", cut.chunks > 0}, {"stages", cut.stages}})}});
     tell_parts(": a CTA's");
+    // A second kernel adds the parts' sums, if there are any.
+    const int launches = norm.parts > 1 && has_sums(norm.problem) ? 2 : 1;
     const double us =
-        std::round(10 * (2 * tiles::kNormLaunch + norm_backward_bytes(norm.problem) / norm.rate * 1e6)) / 10;
+        std::round(10 * (launches * tiles::kNormLaunch + norm_backward_bytes(norm.problem) / norm.rate * 1e6)) / 10;
     story->tell("time",
-                text("some ", us, " us: ", tiles::kNormLaunch, " us for each of two launches, and the bytes at ",
+                text("some ", us, " us: ", tiles::kNormLaunch, " us for ",
+                     launches == 2 ? "each of two launches" : "a launch", ", and the bytes at ",
                      scaled_text(norm.rate, "B/s"), ", which is ", 100 * tiles::kNormRate, " % of the memory's rate"),
                 {{"estimate", Json::object({{"microseconds", us}, {"bytes_per_second", norm.rate}})}});
     return story->tell("workspace", text(bytes(plan.workspace), " for the sums"));

@@ -264,9 +264,7 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   const Gemm& g = plan->gemm().problem;
   const std::vector<CutTile> all = backend == Backend::sm90 ? candidates(g, device, *plan) : std::vector<CutTile>{};
   const CutTile* best = best_tile(all);
-  const GpuWish wish{.d = 0,
-                     .concerns = [](const Variant&) { return true; },
-                     .why_not = [&](const Variant& listed) { return why_not(listed, g); },
+  const GpuWish wish{.why_not = [&](const Variant& listed) { return why_not(listed, g); },
                      .why_another_tile =
                          [&](const Variant& listed) {
                            if (listed.tile == VariantTile::few) return why_not_few(g);

@@ -16,13 +16,15 @@ namespace falchion {
 
 inline constexpr const char* kNoVariant = "no variant of this type";
 
-/// The requirements of an operation for a variant.
+/// The requirements of an operation for a variant; without any, each variant fits.
 struct GpuWish {
-  std::int64_t d;                                      // the problem's largest head dim
-  DType dtype = DType::as_q;                           // of the variants, where it is not the operation's
-  const char* none = kNoVariant;                       // the reason where the back end has none of this type
-  std::function<bool(const Variant&)> concerns;        // false: the variant is skipped without a reason
-  std::function<std::string(const Variant&)> why_not;  // what the variant lacks for the problem; "" if nothing
+  std::int64_t d = 0;             // the problem's largest head dim
+  DType dtype = DType::as_q;      // of the variants, where it is not the operation's
+  const char* none = kNoVariant;  // the reason where the back end has none of this type
+  // false: the variant is skipped without a reason
+  std::function<bool(const Variant&)> concerns = [](const Variant&) { return true; };
+  // what the variant lacks for the problem; "" if nothing
+  std::function<std::string(const Variant&)> why_not = [](const Variant&) { return std::string(); };
   // Of kinds with several tiles: why another tile is better for the problem; "" for the best one. Null: none has.
   std::function<std::string(const Variant&)> why_another_tile{};
 };

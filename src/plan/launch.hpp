@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "args/attention_call.hpp"
 #include "args/number.hpp"
@@ -45,6 +46,18 @@ inline bool rows_aligned(const Tensor& x) {
   for (std::size_t axis = 0; axis < 3; ++axis)
     aligned = aligned && (x.shape[axis] <= 1 || x.stride[axis] * size_of(x.dtype) % 16 == 0);
   return aligned;
+}
+
+/// Whether all of these tensors are aligned and contiguous, as moves of 16 bytes at a time require. Those that are null
+/// or have no elements are not moved; the strides of the latter are arbitrary.
+inline Conditions conditions_of(std::initializer_list<const Tensor*> tensors) {
+  Conditions met = Condition::aligned | Condition::contiguous;
+  for (const Tensor* x : tensors) {
+    if (x == nullptr || is_empty(*x)) continue;
+    if (!rows_aligned(*x)) met = met - Condition::aligned;
+    if (x->stride[3] != 1 && x->shape[3] != 1) met = met - Condition::contiguous;
+  }
+  return met;
 }
 
 /// The further limits of a tensor map: strides of at least a row of elements, below 2^40 bytes; extents up to 2^31 - 1.

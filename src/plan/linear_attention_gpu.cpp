@@ -139,10 +139,9 @@ Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
 
   const LinearAttention& a = plan->linear().problem;
   const auto wish = [&](bool aligned) {
-    return GpuWish{
-        .d = std::max(a.d_qk, a.d_v),
-        .concerns = [](const Variant&) { return true; },
-        .why_not = [&a, plan, aligned](const Variant& listed) { return why_not(listed, a, plan->pass, aligned); }};
+    return GpuWish{.d = std::max(a.d_qk, a.d_v), .why_not = [&a, plan, aligned](const Variant& listed) {
+                     return why_not(listed, a, plan->pass, aligned);
+                   }};
   };
   if (Status status = take_gpu_variant(backend, device, wish(true), plan); !status) return status;
   const Conditions needs = needs_of(*plan->variant);

@@ -116,9 +116,7 @@ cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, v
 Status plan_norm_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
-  const GpuWish wish{
-      .d = 0, .concerns = [](const Variant&) { return true; }, .why_not = [](const Variant&) { return std::string(); }};
-  if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
+  if (Status status = take_gpu_variant(backend, device, {}, plan); !status) return status;
   set_device(device, plan);
   NormPlan& norm = plan->norm();
   const Norm& n = norm.problem;
@@ -132,22 +130,10 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
   return {};
 }
 
-/// A tensor without elements has nothing to move, and its strides are arbitrary.
 Layout layout_of(const PlanData& plan, const NormOperands& x) noexcept {
   const Norm& n = plan.norm().problem;
-  Conditions met = Condition::aligned | Condition::contiguous;
-  const auto look = [&met](bool wanted, const Tensor& tensor) {
-    if (!wanted || is_empty(tensor)) return;
-    if (!rows_aligned(tensor)) met = met - Condition::aligned;
-    if (tensor.stride[3] != 1) met = met - Condition::contiguous;
-  };
-  look(true, x.x);
-  look(true, x.y);
-  look(n.residual, x.residual);
-  look(n.residual_out, x.residual_out);
-  look(n.weight, x.weight);
-  look(n.bias, x.bias);
-  return {met};
+  return {conditions_of({&x.x, &x.y, n.residual ? &x.residual : nullptr, n.residual_out ? &x.residual_out : nullptr,
+                         n.weight ? &x.weight : nullptr, n.bias ? &x.bias : nullptr})};
 }
 
 gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands, const gpu::NormCut& cut) noexcept {

@@ -23,7 +23,7 @@ Status plan_norm_gpu(Backend backend, PlanData* plan);
 // kernel need not divide.
 void set_sizes(const Norm& problem, NormRows* rows);
 void join_axes(std::span<View* const> all, std::int64_t b, NormRows* rows);
-/// The bytes that a large norm is expected to move in a second on the device.
+/// The bytes that a large norm, or a quantise, is expected to move in a second on the device.
 double norm_rate(const cuda::Device& device);
 
 // The types of the operands that have a choice, with as_q resolved.

@@ -145,9 +145,7 @@ cpu::NormBackwardArgs to_norm_backward_args(const PlanData& plan, const NormBack
 Status plan_norm_backward_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
-  const GpuWish wish{
-      .d = 0, .concerns = [](const Variant&) { return true; }, .why_not = [](const Variant&) { return std::string(); }};
-  if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
+  if (Status status = take_gpu_variant(backend, device, {}, plan); !status) return status;
   set_device(device, plan);
   NormPlan& norm = plan->norm();
   const Norm& n = norm.problem;
@@ -166,21 +164,10 @@ Status plan_norm_backward_gpu(Backend backend, PlanData* plan) {
   return {};
 }
 
-/// A tensor without elements has nothing to move, and its strides are arbitrary.
 Layout gradient_layout_of(const PlanData& plan, const NormOperands& x) noexcept {
   const Norm& n = plan.norm().problem;
-  Conditions met = Condition::aligned | Condition::contiguous;
-  const auto look = [&met](bool wanted, const Tensor& tensor) {
-    if (!wanted || is_empty(tensor)) return;
-    if (!rows_aligned(tensor)) met = met - Condition::aligned;
-    if (tensor.stride[3] != 1) met = met - Condition::contiguous;
-  };
-  look(true, x.x);
-  look(true, x.grad_y);
-  look(n.weight, x.weight);
-  look(n.residual_out, x.grad_residual_out);
-  look(ref::wants_grad_x(n), x.grad_x);
-  return {met};
+  return {conditions_of({&x.x, &x.grad_y, n.weight ? &x.weight : nullptr,
+                         n.residual_out ? &x.grad_residual_out : nullptr, ref::wants_grad_x(n) ? &x.grad_x : nullptr})};
 }
 
 gpu::NormBackwardArgs to_gpu_norm_backward_args(const PlanData& plan, const NormBackwardCall& sweep,

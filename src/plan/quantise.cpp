@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/constants.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
+#include "plan/norm.hpp"
 #include "plan/paths.hpp"
 #include "tiles/quantise/sm80.hpp"
 
@@ -26,9 +26,7 @@ void resolve_quantise(PlanData*) {}
 Status plan_quantise_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
-  const GpuWish wish{
-      .d = 0, .concerns = [](const Variant&) { return true; }, .why_not = [](const Variant&) { return std::string(); }};
-  if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
+  if (Status status = take_gpu_variant(backend, device, {}, plan); !status) return status;
   set_device(device, plan);
   QuantisePlan& own = plan->quantise();
   const Quantise& q = own.problem;
@@ -39,24 +37,15 @@ Status plan_quantise_gpu(Backend backend, PlanData* plan) {
                 sm80::quantise_cut(q.d, rows, q.scale_given, q.rotate, true)},
                plan);
   add_choice({plan->variant, {}, sm80::quantise_cut(q.d, rows, q.scale_given, q.rotate, false)}, plan);
-  const double known = device.memory_bytes_per_second;
-  own.rate = tiles::kNormRate * (known > 0 ? known : device.sm >= 90 ? tiles::kMemoryRateSm90 : tiles::kMemoryRateSm80);
+  own.rate = norm_rate(device);
   plan->items = q.b * q.h * blocks_of(q);
   plan->workspace = sizeof(float) * static_cast<std::size_t>(q.b * q.h) * static_cast<std::size_t>(parts_of(q) * q.d);
   return {};
 }
 
-/// A tensor without elements has nothing to move, and its strides are arbitrary.
 Layout layout_of(const PlanData& plan, const QuantiseOperands& x) noexcept {
   const Quantise& q = plan.quantise().problem;
-  Conditions met = Condition::aligned | Condition::contiguous;
-  const auto look = [&met](bool wanted, const Tensor& tensor) {
-    if (!wanted || is_empty(tensor)) return;
-    if (!rows_aligned(tensor)) met = met - Condition::aligned;
-    if (tensor.stride[3] != 1 && tensor.shape[3] != 1) met = met - Condition::contiguous;
-  };
-  look(true, x.x);
-  look(q.smooth, x.mean);
+  Conditions met = conditions_of({&x.x, q.smooth ? &x.mean : nullptr});
   Tensor y = x.y;  // its chunks have 8 bytes
   const bool apart = reinterpret_cast<std::uintptr_t>(y.data) % 8 == 0 &&
                      std::all_of(y.stride.begin(), y.stride.begin() + 3, [](auto by) { return by % 8 == 0; });

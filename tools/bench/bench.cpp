@@ -185,7 +185,8 @@ void measure(const NormBackwardProblem& problem, const BenchOptions& options, co
   result->flops = flop_count(problem);
   result->bytes = byte_count(problem);
   measure_runs(prepared, instance.operands(), options, result, limits);
-  for (const HostTensor* gradient : {&instance.grad_x, &instance.grad_weight}) require_numbers(gradient->view, *result);
+  for (const HostTensor* gradient : {&instance.grad_x, &instance.grad_weight, &instance.grad_bias})
+    require_numbers(gradient->view, *result);
 }
 
 void measure(const Quantise& problem, const BenchOptions& options, const Target& target, BenchResult* result,

@@ -133,8 +133,12 @@ class NormBackwardWorker {
     for (std::int64_t c = 0; c < count; c += kLanes) {
       const Floats z = hn::Mul(hn::Sub(hn::Sub(load(v_ + c), mean), rest), by);
       sums_.add(first + c, load(grad_y_.numbers() + c), z);
-      Floats grad = hn::Mul(hn::Mul(hn::NegMulAdd(z, of_gz, hn::Sub(load(g_ + c), of_g)), by), more);
-      if (residual) grad = hn::Add(grad, load(residual_.numbers() + c));
+      const Floats terms = hn::NegMulAdd(z, of_gz, hn::Sub(load(g_ + c), of_g));
+      Floats grad = hn::Mul(hn::Mul(terms, by), more);
+      if (residual) {  // whose Inf stays one beside a gradient that is finite but past f32
+        const Floats own = load(residual_.numbers() + c);
+        grad = hn::IfThenElse(hn::And(hn::IsInf(own), hn::IsFinite(terms)), own, hn::Add(grad, own));
+      }
       store(grad, v_ + c);
     }
   }

@@ -77,11 +77,10 @@ class NormSums {
   template <class F>
   void each(const F& f) {
     if (weight_.is_wanted()) f(weight_, 0);
-    if (bias_.is_wanted()) f(bias_, weight_.is_wanted() ? a_.d : 0);
+    if (bias_.is_wanted()) f(bias_, a_.begin_of_bias());
   }
   std::int64_t part_at(std::int64_t group, std::int64_t part) const {
-    const std::int64_t sums = (weight_.is_wanted() ? 1 : 0) + (bias_.is_wanted() ? 1 : 0);
-    return (group * a_.parts + part) * sums * a_.d;
+    return (group * a_.parts + part) * a_.sums_of_part();
   }
   void put(const Sum& sum, std::int64_t group) const {
     store_part(sum.to->to, sum.to->type, NormPlace::of(a_, group * a_.group), 0, a_.d, sum.part);

@@ -25,6 +25,12 @@ struct GradThread {
     const int of = a.cut.threads, thread = static_cast<int>(threadIdx.x);
     return {thread & (of - 1), of, thread / of, kGradThreads / of};
   }
+  /// Where in the row number e of chunk c of this thread is. kWhole: chunks are contiguous; else neighbouring threads
+  /// have neighbouring numbers.
+  template <bool kWhole>
+  FALCHION_DEVICE int column(int c, int e) const {
+    return kWhole ? (c * of + number) * kNumbers + e : (c * kNumbers + e) * of + number;
+  }
 };
 
 /// kWhole: each chunk is contiguous in memory, and 16 bytes are loaded at a time; else neighbouring threads have
@@ -84,14 +90,20 @@ class GradLoad {
       get<T>(a_.grad_y, y_, y_piece_ + c * (sizeof(T) == 4 ? 2 : 1), c, out);
     });
   }
-  FALCHION_DEVICE void add_residual(int c, float (&to)[kNumbers]) const {
-    if (!has_residual()) return;
+  /// In one rounding, so that an Inf of the residual stays one beside a product past f32.
+  FALCHION_DEVICE void scale_and_add_residual(int c, float by, float (&to)[kNumbers]) const {
+    if (!has_residual()) {
+      if (by == 1) return;
+#pragma unroll
+      for (int e = 0; e < kNumbers; ++e) to[e] *= by;
+      return;
+    }
     with_type(a_.residual_type, [&](auto of) {
       float more[kNumbers];
       using T = decltype(of);
       get<T>(a_.grad_residual_out, r_, r_piece_ + c * (sizeof(T) == 4 ? 2 : 1), c, more);
 #pragma unroll
-      for (int e = 0; e < kNumbers; ++e) to[e] += more[e];
+      for (int e = 0; e < kNumbers; ++e) to[e] = fmaf(to[e], by, more[e]);
     });
   }
   FALCHION_DEVICE void times_weight(int c, float (&to)[kNumbers]) const {
@@ -121,9 +133,7 @@ class GradLoad {
   static constexpr int kPieces = sizeof(Element) == 4 ? 2 : 1;  // of 16 bytes, of a chunk
   static FALCHION_DEVICE int pieces(Number type) { return type == Number::f32 ? 2 : 1; }
   FALCHION_DEVICE bool has_residual() const { return a_.grad_residual_out.data != nullptr; }
-  FALCHION_DEVICE int at(int c, int e) const {
-    return kWhole ? (c * thread_.of + thread_.number) * kNumbers + e : (c * kNumbers + e) * thread_.of + thread_.number;
-  }
+  FALCHION_DEVICE int at(int c, int e) const { return thread_.column<kWhole>(c, e); }
 
   template <class T>
   FALCHION_DEVICE void from_memory(const View& x, std::int64_t row, int c, float (&out)[kNumbers]) const {

@@ -135,11 +135,7 @@ class NormGradients {
       load_.times_weight(c, g);
 #pragma unroll
       for (int e = 0; e < kGradChunk; ++e) g[e] = fmaf(-z[e], of_gz, g[e] - m.g) * factor;
-      if (back != 1) {
-#pragma unroll
-        for (int e = 0; e < kGradChunk; ++e) g[e] *= back;
-      }
-      load_.add_residual(c, g);
+      load_.scale_and_add_residual(c, back, g);
       load_.store(c, place, g);
     });
   }

@@ -10,16 +10,6 @@ namespace falchion::sm80 {
 
 using gpu::NormBackwardArgs;
 
-/// Where the sums of a part lie in the workspace: d of grad_weight, then d of grad_bias, of those that are wanted.
-struct PartSums {
-  static FALCHION_HD std::int64_t of_part(const NormBackwardArgs& a) {
-    return a.d * ((a.grad_weight.to.data != nullptr ? 1 : 0) + (a.grad_bias.to.data != nullptr ? 1 : 0));
-  }
-  static FALCHION_HD std::int64_t of_bias(const NormBackwardArgs& a) {
-    return a.grad_weight.to.data != nullptr ? a.d : 0;
-  }
-};
-
 FALCHION_DEVICE void store_sum(const NormBackwardArgs& a, const NormSum& sum, std::int64_t group, int j, float value) {
   const std::int64_t at = NormPlace::of(a, group * a.group).in(sum.to) + j * sum.to.stride[3];
   with_type(sum.type, [&](auto of) {
@@ -52,7 +42,7 @@ class GradSums {
   FALCHION_DEVICE void next() {}
   FALCHION_DEVICE void store(std::int64_t item) {
     store(a_.grad_weight, weight_, 0, item);
-    store(a_.grad_bias, bias_, PartSums::of_bias(a_), item);
+    store(a_.grad_bias, bias_, a_.begin_of_bias(), item);
   }
 
  private:
@@ -65,11 +55,7 @@ class GradSums {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (int e = 0; e < kGradChunk; ++e) {
-        const int at = kWhole ? (c * thread_.of + thread_.number) * kGradChunk + e
-                              : (c * kGradChunk + e) * thread_.of + thread_.number;
-        row[at] = own[c][e];
-      }
+      for (int e = 0; e < kGradChunk; ++e) { row[thread_.column<kWhole>(c, e)] = own[c][e]; }
     }
     __syncthreads();
 #pragma unroll 1
@@ -78,7 +64,7 @@ class GradSums {
 #pragma unroll 4
       for (int other = 0; other < thread_.rows; ++other) all += shared_[other * columns + j];
       if (a_.parts > 1)
-        a_.sums[item * PartSums::of_part(a_) + place + j] = all;
+        a_.sums[item * a_.sums_of_part() + place + j] = all;
       else
         store_sum(a_, sum, item, j, all);
     }
@@ -105,7 +91,7 @@ class GradSums<0, kWhole> {
       const int j = at(c, e);
       if (j >= static_cast<int>(a_.d)) continue;
       if (a_.grad_weight.to.data != nullptr) put(0, j, grad_y[e] * z[e]);
-      if (a_.grad_bias.to.data != nullptr) put(PartSums::of_bias(a_), j, grad_y[e]);
+      if (a_.grad_bias.to.data != nullptr) put(a_.begin_of_bias(), j, grad_y[e]);
     }
   }
   FALCHION_DEVICE void next() { is_first_ = false; }
@@ -117,17 +103,14 @@ class GradSums<0, kWhole> {
         if (j >= static_cast<int>(a_.d)) continue;
         if (a_.grad_weight.to.data != nullptr) store_sum(a_, a_.grad_weight, item, j, is_first_ ? 0 : own(0)[j]);
         if (a_.grad_bias.to.data != nullptr)
-          store_sum(a_, a_.grad_bias, item, j, is_first_ ? 0 : own(PartSums::of_bias(a_))[j]);
+          store_sum(a_, a_.grad_bias, item, j, is_first_ ? 0 : own(a_.begin_of_bias())[j]);
       }
     }
   }
 
  private:
-  FALCHION_DEVICE int at(int c, int e) const {
-    return kWhole ? (c * thread_.of + thread_.number) * kGradChunk + e
-                  : (c * kGradChunk + e) * thread_.of + thread_.number;
-  }
-  FALCHION_DEVICE float* own(std::int64_t place) const { return a_.sums + blockIdx.x * PartSums::of_part(a_) + place; }
+  FALCHION_DEVICE int at(int c, int e) const { return thread_.column<kWhole>(c, e); }
+  FALCHION_DEVICE float* own(std::int64_t place) const { return a_.sums + blockIdx.x * a_.sums_of_part() + place; }
   FALCHION_DEVICE void put(std::int64_t place, int j, float value) {
     float* to = own(place) + j;
     *to = is_first_ ? value : *to + value;
@@ -146,7 +129,7 @@ static __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   __shared__ float lanes[kSumLanes][kSumColumns];
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const std::int64_t of_part = PartSums::of_part(a), of_bias = PartSums::of_bias(a);
+  const std::int64_t of_part = a.sums_of_part(), of_bias = a.begin_of_bias();
   const std::int64_t blocks = (of_part + kSumColumns - 1) / kSumColumns, group = blockIdx.x / blocks;
   const std::int64_t column = (blockIdx.x - group * blocks) * kSumColumns + threadIdx.x % kSumColumns;
   const int lane = static_cast<int>(threadIdx.x) / kSumColumns;
@@ -167,7 +150,7 @@ static __global__ void __launch_bounds__(kSumColumns* kSumLanes)
 
 inline int launch_sum_of_parts(const NormBackwardArgs& a, void* stream) {
   if (a.parts == 1 || !a.has_sums()) return 0;
-  const std::int64_t blocks = (PartSums::of_part(a) + kSumColumns - 1) / kSumColumns;
+  const std::int64_t blocks = (a.sums_of_part() + kSumColumns - 1) / kSumColumns;
   return launch_kernel<sum_of_parts>(static_cast<unsigned>(a.groups * blocks), kSumColumns * kSumLanes, 0, stream,
                                      a.early, a);
 }
