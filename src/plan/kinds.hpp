@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "falchion/falchion.hpp"
 #include "plan/features.hpp"
@@ -42,6 +43,7 @@ constexpr std::uint32_t types_of(std::string_view op, Backend backend, VariantKi
   return out;
 }
 
+// Each types_of is a constant of its own: a compiler limits the steps of one constant expression.
 inline constexpr KindOfVariant kAll[] = {
 #define KIND(op, backend, kind, features)                                             \
   {#op,                                                                               \
@@ -52,7 +54,7 @@ inline constexpr KindOfVariant kAll[] = {
      [[maybe_unused]] constexpr Features every = features_of_operation(#op), nothing; \
      return Features(features);                                                       \
    }(),                                                                               \
-   types_of(#op, Backend::backend, VariantKind::kind)},
+   std::integral_constant<std::uint32_t, types_of(#op, Backend::backend, VariantKind::kind)>::value},
 #include "variants.def"
 };
 }  // namespace kinds
