@@ -12,5 +12,5 @@ done
 more=$(grep -E '(tools/(verify|ladder|layout|roofline|run|bench)|src/(ladder|layout))/' <<<"$objects" || true)
 [[ -z $more ]] || { printf 'falchion_demo need not build\n%s\n' "$more"; exit 1; }
 count=$(wc -l <<<"$objects")
-((count <= 136)) || { echo "falchion_demo builds $count objects besides kernels, at most 136"; exit 1; }
+((count <= 137)) || { echo "falchion_demo builds $count objects besides kernels, at most 137"; exit 1; }
 echo "falchion_demo builds $count objects besides kernels"
