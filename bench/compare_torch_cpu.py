@@ -107,8 +107,12 @@ def check(torch, q, k, v, causal, ours, theirs):
     return error
 
 
+def type_of(torch, name):
+    return {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[name]
+
+
 def measure(torch, fal, options, threads, dtype_name, s, d, causal):
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[dtype_name]
+    dtype = type_of(torch, dtype_name)
     q, k, v = (torch.randn(1, options.heads, s, d).to(dtype) for _ in range(3))
     o = torch.full_like(q, math.nan)
     ours = fal.plan(q, k, v, o, causal=causal, threads=threads)
@@ -125,7 +129,7 @@ def measure(torch, fal, options, threads, dtype_name, s, d, causal):
 def measure_backward(torch, fal, options, threads, dtype_name, s, d, causal):
     """Times both libraries' own operation and not autograd, so that nothing but the backward pass is measured."""
     import torch_backward
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[dtype_name]
+    dtype = type_of(torch, dtype_name)
     q, k, v, grad_o = (torch.randn(1, options.heads, s, d).to(dtype) for _ in range(4))
     cell = {"calls": {}, "both": {}, "gradients": {}, "refused": {}, "plans": {}}
     torch_backward.add_ours(fal, "cpu", q, k, v, grad_o, causal, cell, threads, orders=("falchion",))
@@ -150,11 +154,12 @@ def within_twice(errors, unit):
     return "ok" if errors["falchion"] <= limit else f"error {errors['falchion']:.2e}, limit {limit:.2e}"
 
 
-def measure_decode(torch, fal, options, threads, cold):
+def measure_decode(torch, fal, options, threads, dtype_name, cold):
     """Times one query against a long cache, with K and V from DRAM. Reading 1 GiB flushes the caches, and that is timed
     too."""
-    q = torch.randn(1, 32, 1, 128).bfloat16()
-    k, v = (torch.randn(1, 8, 8192, 128).bfloat16() for _ in range(2))
+    dtype = type_of(torch, dtype_name)
+    q = torch.randn(1, 32, 1, 128).to(dtype)
+    k, v = (torch.randn(1, 8, 8192, 128).to(dtype) for _ in range(2))
     o = torch.full_like(q, math.nan)
     ours = fal.plan(q, k, v, o, threads=threads)
     theirs = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
@@ -177,8 +182,8 @@ def measure_decode(torch, fal, options, threads, cold):
             flush()
             time.sleep(REST)
             out.append(seconds(call, 1))
-    return {"kind": "decode", "dtype": "bf16", "threads": threads, "s": 8192, "d": 128, "causal": False, "cold": cold,
-            "bytes": 2.0 * (k.numel() + v.numel() + 2 * q.numel()), "plan": ours.describe, "errors": errors,
+    return {"kind": "decode", "dtype": dtype_name, "threads": threads, "s": 8192, "d": 128, "causal": False, "cold": cold,
+            "bytes": float(k.element_size() * (k.numel() + v.numel() + 2 * q.numel())), "plan": ours.describe, "errors": errors,
             "samples": repeats_one, "dram": (big.numel() * 4 / min(reads)) if cold else 0}
 
 
@@ -198,8 +203,8 @@ def worker(options):
                       "build_info": fal.build_info()}), flush=True)
     measures = {"prefill": measure, "backward": measure_backward}
     with torch.inference_mode():
-        for cold in (True, False) if "decode" in options.sections else ():
-            print(json.dumps(measure_decode(torch, fal, options, threads, cold)), flush=True)
+        for dtype, cold in itertools.product(options.dtypes, (True, False)) if "decode" in options.sections else ():
+            print(json.dumps(measure_decode(torch, fal, options, threads, dtype, cold)), flush=True)
         for section in (name for name in measures if name in options.sections):
             for dtype, s, d, causal in itertools.product(options.dtypes, options.s, options.d, (False, True)):
                 print(json.dumps(measures[section](torch, fal, options, threads, dtype, s, d, causal)), flush=True)

@@ -25,10 +25,9 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kDecodeRows = 8;  // the most rows, which are g * s_q of the problem
 // Keys of a block. L2 holds K and V of two blocks, for all heads of the item. The fewer, the more the next rows that
-// are fetched lie in the order of memory; docs/design/cpu_forward.md has numbers. On AMX machines 64 is what was
-// measured.
+// are fetched lie in the order of memory; docs/design/cpu_forward.md has numbers.
 #if defined(FALCHION_LEVEL_AMX)
-inline constexpr int kDecodeKeys = 64, kFetchInto = 2;  // L2
+inline constexpr int kDecodeKeys = 32, kFetchInto = 2;  // L2
 #else
 inline constexpr int kDecodeKeys = 16, kFetchInto = 3;  // L1
 #endif
