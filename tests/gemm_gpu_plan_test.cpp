@@ -71,6 +71,18 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
   }
 }
 
+TEST(GemmGpuPlan, ScalesOfBlocksAreForCpus) {
+  Gemm g = gemm(4096, 4096, 4096, DType::e4m3);
+  g.dtype_d = DType::bf16;
+  g.scaling = Scaling::block128;
+  for (const Backend backend : {Backend::best, Backend::sm80, Backend::sm90}) {
+    PlanData plan;
+    const Status status = plan_problem(g, Pass::forward, on(90, backend), &plan, true);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("scales of blocks of 128 are built for CPUs alone"), std::string::npos) << status.why;
+  }
+}
+
 /// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part, or those of the
 /// variant for other operands where these are more.
 TEST(GemmGpuPlan, PartsOfK) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -35,7 +36,14 @@ TEST(GemmScaledApi, AProblemIsRefusedWithWords) {
        "dtype_b = e4m3 with dtype = i8: operands of different types are not built yet; nearest: as_q"},
       {[](Gemm* g) { g->k = 131072; }, Code::unsupported,
        "k = 131072 with dtype = i8: sums in i32 could overflow; the limit is 131071"},
-      {[](Gemm* g) { g->scaling = static_cast<Scaling>(3); }, Code::invalid, "scaling = 3 is no Scaling"},
+      {[](Gemm* g) { g->scaling = static_cast<Scaling>(4); }, Code::invalid, "scaling = 4 is no Scaling"},
+      {[](Gemm* g) { g->scaling = Scaling::block128; }, Code::unsupported,
+       "scaling = block128 with dtype = i8: scales of blocks are for e4m3; nearest: row_col"},
+      {[](Gemm* g) {
+         g->dtype = DType::bf16;
+         g->scaling = Scaling::block128;
+       },
+       Code::unsupported, "scaling = block128 with dtype = bf16: scales are for e4m3 and i8; nearest: none"},
       {[](Gemm* g) {
          g->dtype = DType::bf16;
          g->scaling = Scaling::tensor;
@@ -87,16 +95,50 @@ TEST(GemmScaledApi, OperandsAreRefusedWithWords) {
             "scale_a is given, but the problem was planned without it: set Gemm::scaling");
 }
 
+TEST(GemmScaledApi, ScalesOfBlocksAreRefusedWithWords) {
+  const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, 6, 200, 300}.scaling(Scaling::block128), DType::e4m3);
+  Plan plan;
+  ASSERT_TRUE(Plan::make(x.problem, host_target(), &plan));
+  const Workspace workspace(plan.workspace_bytes());
+  const auto why = [&](const std::function<void(GemmOperands*)>& change) {
+    GemmOperands operands = x.operands();
+    change(&operands);
+    return plan.run(operands, workspace.data(), workspace.size()).why;
+  };
+  EXPECT_EQ(why([](GemmOperands*) {}), "");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.data = nullptr; }), "scale_a.data is null");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b = {}; }), "scale_b.shape[0] = 0, but the problem's is 2");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.shape[1] = 1; }), "scale_a.shape[1] = 1, but the problem's is 6");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.shape[2] = 2; }), "scale_a.shape[2] = 2, but the problem's is 3");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.shape[0] = 3; }), "scale_b.shape[0] = 3, but the problem's is 2");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.shape[1] = 200; }), "scale_b.shape[1] = 200, but the problem's is 2");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.shape[2] = 300; }), "scale_b.shape[2] = 300, but the problem's is 3");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.shape[3] = 2; }), "scale_b.shape[3] = 2, but the problem's is 1");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.dtype = DType::bf16; }),
+            "scale_b.dtype = bf16, but the problem's is f32");
+  EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.data = o->d.data; }), "d overlaps scale_a");
+}
+
 /// The one-call form sees how b is scaled, also where d has no rows and one column.
 TEST(GemmScaledApi, TheOneCallFormSeesScales) {
-  for (const Scaling scaling : {Scaling::none, Scaling::tensor, Scaling::row_col}) {
+  for (const Scaling scaling : {Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::block128}) {
     for (const auto& [m, n] : {std::pair{6, 8}, {0, 1}}) {
-      const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, n, 12}.scaling(scaling), DType::e4m3);
+      const std::int64_t k = scaling == Scaling::block128 ? 140 : 12;
+      const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, n, k}.scaling(scaling), DType::e4m3);
       const Status status = gemm(x.operands(), {}, host_target());
       ASSERT_TRUE(status) << status.why;
       EXPECT_TRUE(matches(x, x));
     }
   }
+}
+
+/// One block of k: each row of a has one scale, and b one for 128 rows, which only the options tell.
+TEST(GemmScaledApi, TheOneCallFormIsToldOfBlocks) {
+  const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 150, 100}.scaling(Scaling::block128), DType::e4m3);
+  EXPECT_EQ(gemm(x.operands(), {}, host_target()).why, "scale_b.shape[1] = 2, but the problem's is 150");
+  const Status status = gemm(x.operands(), {.scaling = Scaling::block128}, host_target());
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_TRUE(matches(x, x));
 }
 
 TEST(GemmScaledApi, APlanTellsWhatItIs) {
@@ -106,6 +148,11 @@ TEST(GemmScaledApi, APlanTellsWhatItIs) {
   EXPECT_EQ(plan.describe(), "gemm ref i8 to bf16 40x50x60 scaling row_col ws 0 B");
   EXPECT_NE(plan.explain().find("s_a[row] s_b[column] A B^T"), std::string::npos) << plan.explain();
   EXPECT_NE(plan.explain(Format::json).find("\"scaling\":\"row_col\""), std::string::npos);
+  const Gemm blocks{
+      .dtype = DType::e4m3, .dtype_d = DType::f32, .m = 40, .n = 50, .k = 600, .scaling = Scaling::block128};
+  EXPECT_NE(explain(blocks, Backend::ref)
+                .find("sum over each 128 of k of s_a[row, block of k] s_b[block of columns, block of k] A B^T"),
+            std::string::npos);
 }
 
 /// Each field of the C structs reaches the one of the C++ structs that has its name.
@@ -114,7 +161,8 @@ TEST(GemmScaledApi, EachFieldInC) {
   target.size = sizeof target;
   target.backend = FAL_REF;
   for (const DType dtype : {DType::e4m3, DType::i8}) {
-    for (const Scaling scaling : {Scaling::tensor, Scaling::row_col}) {
+    for (const Scaling scaling : {Scaling::tensor, Scaling::row_col, Scaling::block128}) {
+      if (scaling == Scaling::block128 && dtype == DType::i8) continue;
       GemmCase what = GemmCase{"x", 2, 6, 8, 12}.alpha(0.5F).beta(3).bias_n().residual().biases_f32().d_f16();
       what.terms.scaling = scaling;
       what.terms.dtype_c = DType::f32;
@@ -166,10 +214,10 @@ TEST(GemmScaledApi, AnOlderCallerInC) {
 
 TEST(GemmScaledApi, ANumberThatIsNoScalingIsRefusedInC) {
   fal_gemm problem = to_c(Gemm{.dtype = DType::i8, .dtype_d = DType::bf16, .m = 4, .n = 4, .k = 4});
-  problem.scaling = 3;
+  problem.scaling = 4;
   fal_plan* plan = nullptr;
   EXPECT_EQ(fal_gemm_plan_make(&problem, nullptr, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "scaling = 3: it must be 0 to 2");
+  EXPECT_STREQ(fal_why(), "scaling = 4: it must be 0 to 3");
 }
 
 }  // namespace

@@ -109,7 +109,8 @@ FALCHION_API Status linear_attention(const LinearOperands& operands, const Linea
                                      Target target = {}, Stream stream = nullptr) noexcept;
 
 /// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0. Scaling is
-/// row_col where scale_a or scale_b has more than one row.
+/// row_col where scale_a or scale_b has more than one row, and block128 where one has more than one number along k, or
+/// where `options` says so.
 FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 

@@ -16,8 +16,9 @@ enum {
   FAL_SILU = 4,
   FAL_SWIGLU = 5 /* b has 2 n rows, the gates first */
 };
-/* The values of scaling: no scales, one for each tensor, one for each row of a and of b. */
-enum { FAL_SCALING_NONE = 0, FAL_SCALING_TENSOR = 1, FAL_SCALING_ROW_COL = 2 };
+/* The values of scaling: no scales, one for each tensor, one for each row of a and of b, or of e4m3 one for each row of
+ * a and 128 of k, and for each block of 128 rows of b and 128 of k. */
+enum { FAL_SCALING_NONE = 0, FAL_SCALING_TENSOR = 1, FAL_SCALING_ROW_COL = 2, FAL_SCALING_BLOCK128 = 3 };
 
 /* A matrix product with what follows it: Z = alpha s_a s_b A B^T + beta C + bias, D = activation(Z) + R. The scales s_a
  * and s_b are 1 unless a and b have 8 bits and scaling says that there are some. */
@@ -46,7 +47,8 @@ typedef struct fal_gemm_operands {
   fal_tensor residual;       /* input: as d */
   fal_tensor bias_n, bias_m; /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
   /* Inputs, f32: (batch or 1, 1, 1, 1) each, or with FAL_SCALING_ROW_COL (batch or 1, m or 1, 1, 1) and (batch or 1,
-   * rows of b or 1, 1, 1). */
+   * rows of b or 1, 1, 1), or with FAL_SCALING_BLOCK128 (batch or 1, m, ceil(k / 128), 1) and (batch or 1,
+   * ceil(rows of b / 128), ceil(k / 128), 1). */
   fal_tensor scale_a, scale_b;
 } fal_gemm_operands;
 

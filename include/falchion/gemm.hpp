@@ -12,13 +12,15 @@ namespace falchion {
 enum class Activation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
 
 /// What the numbers of an 8-bit a and b are multiplied by: nothing, one scale for each tensor, or one for each row of a
-/// (a row of d) and each row of b (a column of d).
-enum class Scaling : std::uint8_t { none, tensor, row_col };
+/// (a row of d) and each row of b (a column of d). block128 is for e4m3: a has a scale for each row and 128 of k, and b
+/// has one for each block of 128 rows and 128 of k, as DeepSeek-V3's weights and DeepGEMM have them.
+enum class Scaling : std::uint8_t { none, tensor, row_col, block128 };
 
 /// A matrix product with what follows it: Z = alpha s_a s_b A B^T + beta C + bias, D = activation(Z) + R. The scales
-/// s_a and s_b are 1 unless `scaling` says that there are some. C enters before the activation, as in BLAS, and the
-/// residual R after it. Sums and what follows them are f32, except that sums of i8 are exact. There is no backward pass
-/// of its own: the gradients of A and B are Gemms of other views.
+/// s_a and s_b are 1 unless `scaling` says that there are some; with block128 the sum over each 128 of k is multiplied
+/// by its own. C enters before the activation, as in BLAS, and the residual R after it. Sums and what follows them are
+/// f32, except that sums of i8 are exact. There is no backward pass of its own: the gradients of A and B are Gemms of
+/// other views.
 struct Gemm {
   DType dtype = DType::bf16;    // the type of a: f32, f16, bf16, e4m3 or i8
   DType dtype_b = DType::as_q;  // as_q: as a; only that is built today
@@ -45,8 +47,9 @@ struct GemmOperands {
   Tensor residual{};  // input   (batch, m, n2, n1), of the type of d
   Tensor bias_n{};    // input   (1, 1, 1, rows of b), f32 or of the type of a, or where a has 8 bits of the type of d
   Tensor bias_m{};    // input   (batch or 1, m, 1, 1), likewise
-  Tensor scale_a{};   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, m or 1, 1, 1), f32
-  Tensor scale_b{};   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, rows of b or 1, 1, 1), f32
+  // inputs, f32: (batch or 1, 1, 1, 1), or with row_col (batch or 1, m or 1, 1, 1) and (batch or 1, rows of b or 1, 1,
+  // 1), or with block128 (batch or 1, m, ceil(k / 128), 1) and (batch or 1, ceil(rows of b / 128), ceil(k / 128), 1)
+  Tensor scale_a{}, scale_b{};
 };
 
 }  // namespace falchion

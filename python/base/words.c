@@ -38,7 +38,6 @@ static const struct {
              {"dtype_c", "the type of c", IN_GEMM},
              {"dtype_d", "the type of out", IN_GEMM},
              {"as_q", "that of out", IN_GEMM},
-             {"scaling", "a scale", IN_GEMM},
              {"y", "out", IN_NORM},
              {"dtype_y", "the type of out", IN_NORM},
              {"y", "out", IN_QUANTISE},

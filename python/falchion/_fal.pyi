@@ -5,7 +5,7 @@ from typing import Any, Literal, overload
 
 from typing_extensions import disjoint_base
 
-from falchion.types import Activation, Align, AnyArray, Array, Backend, Causal, Layout, State, Window
+from falchion.types import Activation, Align, AnyArray, Array, Backend, Causal, Layout, Scaling, State, Window
 
 class Error(Exception):
     code: str
@@ -553,6 +553,7 @@ def gemm(
     beta: float | None = None,
     scale_a: AnyArray | None = None,
     scale_b: AnyArray | None = None,
+    scaling: Scaling | None = None,
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
@@ -577,6 +578,9 @@ def gemm(
     residual: added after the activation, with the type of the result and its shape, or one matrix, as c may be.
     scale_a, scale_b: arrays of float32, both or none, where a and b have 8 bits: A B^T is multiplied by them. Each has
         one number in all, (1) or without axes, or one for each row: scale_a (m) or (batch, m), scale_b (n) or (batch, n).
+    scaling: None is what the shapes of the scales say, "tensor" or "row_col". "block128", for float8_e4m3fn, has scales
+        of blocks of 128, as DeepSeek-V3's weights and DeepGEMM: scale_a (m, ceil(k / 128)) of each row and 128 of k,
+        scale_b (ceil(n / 128), ceil(k / 128)) of 128 rows and 128 of k, each also with a batch before.
     out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for. Where a has 8 bits
         None is float32, and float16, bfloat16 or, of int8 without more than the product, int32 may be asked for.
     out: an array to write into. It may be c or residual itself.

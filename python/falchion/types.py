@@ -32,6 +32,7 @@ Align: TypeAlias = Literal["bottom_right", "top_left"] | int
 Layout: TypeAlias = Literal["bshd", "bhsd"]
 Backend: TypeAlias = Literal["best", "ref", "cpu", "sm80", "sm90"]
 Activation: TypeAlias = Literal["relu", "gelu_tanh", "gelu_erf", "silu", "swiglu"]
+Scaling: TypeAlias = Literal["tensor", "row_col", "block128"]
 
 
 # The keywords of falchion.torch and falchion.jax, with the defaults of falchion.attention. In falchion.attention itself

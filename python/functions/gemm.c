@@ -15,15 +15,16 @@ enum {
   BETA,
   SCALE_A,
   SCALE_B,
+  SCALING,
   G_BACKEND,
   G_THREADS,
   G_STREAM,
   OUT_DTYPE,
   OUT
 };
-static const char* const names[] = {"a",          "b",      "c",         "bias",    "bias_m",  "residual",
-                                    "activation", "alpha",  "beta",      "scale_a", "scale_b", "backend",
-                                    "threads",    "stream", "out_dtype", "out",     NULL};
+static const char* const names[] = {"a",          "b",       "c",      "bias",      "bias_m",  "residual",
+                                    "activation", "alpha",   "beta",   "scale_a",   "scale_b", "scaling",
+                                    "backend",    "threads", "stream", "out_dtype", "out",     NULL};
 static signature gemm_signature = {"gemm", names, 2, 2, 0, {NULL}};
 
 int ready_gemm(void) { return ready_signature(&gemm_signature); }
@@ -151,14 +152,9 @@ static int view_results(call* call, const matrices* results) {
   return 1;
 }
 
-/* One number for each row: (rows) or (batch, rows), or without axes one for all, as (batch or 1, rows or 1, 1, 1). */
-static int view_by_row(const array* from, fal_tensor* out) {
-  const int last = from->rank - 1;
-  if (from->rank > 2) {
-    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1 or 2, (rows) or (batch, rows)", from->name,
-               from->rank);
-    return 0;
-  }
+/* The first `axes` axes as (batch or 1, rows or 1, 1, 1): (rows) or (batch, rows), or without axes one row for all. */
+static int view_rows(const array* from, int axes, fal_tensor* out) {
+  const int last = axes - 1;
   memset(out, 0, sizeof *out);
   out->data = from->data;
   out->dtype = from->dtype;
@@ -169,6 +165,28 @@ static int view_by_row(const array* from, fal_tensor* out) {
   if (last == 0) return 1;
   out->shape[0] = from->shape[0];
   out->stride[0] = from->stride[0];
+  return 1;
+}
+
+/* One number for each row. */
+static int view_by_row(const array* from, fal_tensor* out) {
+  if (from->rank <= 2) return view_rows(from, from->rank, out);
+  raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1 or 2, (rows) or (batch, rows)", from->name, from->rank);
+  return 0;
+}
+
+/* One number for each row, or block of rows, and block of k: (rows, blocks) or (batch, rows, blocks). */
+static int view_by_block(const array* from, fal_tensor* out) {
+  if (from->rank != 2 && from->rank != 3) {
+    raise_text(FAL_INVALID, NULL,
+               "%s has %d axes: with scaling=\"block128\" it must have 2 or 3, (rows, blocks of k) or (batch, rows, "
+               "blocks of k)",
+               from->name, from->rank);
+    return 0;
+  }
+  view_rows(from, from->rank - 1, out);
+  out->shape[2] = from->shape[from->rank - 1];
+  out->stride[2] = from->stride[from->rank - 1];
   return 1;
 }
 
@@ -187,23 +205,37 @@ static int take_biases(call* call, PyObject* bias, PyObject* bias_m) {
   return a != NULL && has_float_type(a) && view_by_row(a, &operands->bias_m);
 }
 
-/* What a and b in 8 bits are multiplied by: one number for each, or for each row of them. */
-static int take_scales(call* call, PyObject* scale_a, PyObject* scale_b) {
+static int take_scale(call* call, const char* name, PyObject* object, fal_tensor* out) {
+  const array* a = take(call, name, object, 0);
+  if (a == NULL || !has_float_type(a)) return 0;
+  return call->problem.gemm.scaling == FAL_SCALING_BLOCK128 ? view_by_block(a, out) : view_by_row(a, out);
+}
+
+/* What a and b in 8 bits are multiplied by: one number for each, for each row, or for each block. Blocks are named. */
+static int take_scales(call* call, PyObject* scale_a, PyObject* scale_b, PyObject* scaling) {
+  static const char* const scalings[] = {"tensor", "row_col", "block128", NULL};
   fal_gemm* problem = &call->problem.gemm;
   fal_gemm_operands* operands = &call->operands.gemm;
-  const array *a, *b;
-  if (scale_a == NULL && scale_b == NULL) return 1;
+  int named = 0;
+  if (scaling != NULL) {
+    if (!to_word("scaling", scaling, scalings, &named)) return 0;
+    problem->scaling = (uint8_t)(FAL_SCALING_TENSOR + named);
+  }
+  if (scale_a == NULL && scale_b == NULL) {
+    if (scaling == NULL) return 1;
+    raise_text(FAL_INVALID, call, "scaling is given without scale_a and scale_b, the scales that it is about");
+    return 0;
+  }
   if (scale_a == NULL || scale_b == NULL) {
     raise_text(FAL_INVALID, call, "%s is given without %s: both are needed", scale_a != NULL ? "scale_a" : "scale_b",
                scale_a != NULL ? "scale_b" : "scale_a");
     return 0;
   }
-  a = take(call, "scale_a", scale_a, 0);
-  if (a == NULL || !has_float_type(a) || !view_by_row(a, &operands->scale_a)) return 0;
-  b = take(call, "scale_b", scale_b, 0);
-  if (b == NULL || !has_float_type(b) || !view_by_row(b, &operands->scale_b)) return 0;
-  problem->scaling =
-      operands->scale_a.shape[1] == 1 && operands->scale_b.shape[1] == 1 ? FAL_SCALING_TENSOR : FAL_SCALING_ROW_COL;
+  if (!take_scale(call, "scale_a", scale_a, &operands->scale_a)) return 0;
+  if (!take_scale(call, "scale_b", scale_b, &operands->scale_b)) return 0;
+  if (scaling == NULL)
+    problem->scaling =
+        operands->scale_a.shape[1] == 1 && operands->scale_b.shape[1] == 1 ? FAL_SCALING_TENSOR : FAL_SCALING_ROW_COL;
   return 1;
 }
 
@@ -257,7 +289,8 @@ static PyObject* gemm(call* call, PyObject* const* values) {
   if (values[RESIDUAL] != NULL && !take_matrices(call, "residual", values[RESIDUAL], INPUT, &results[2])) return NULL;
   if (results[1].from != NULL) problem->dtype_c = results[1].from->dtype;
   problem->residual = results[2].from != NULL;
-  if (!take_biases(call, values[G_BIAS], values[BIAS_M]) || !take_scales(call, values[SCALE_A], values[SCALE_B]) ||
+  if (!take_biases(call, values[G_BIAS], values[BIAS_M]) ||
+      !take_scales(call, values[SCALE_A], values[SCALE_B], values[SCALING]) ||
       !read_target(call, values[G_BACKEND], values[G_THREADS]) || !read_stream(call, values[G_STREAM]))
     return NULL;
   d = take_out(call, values[OUT], factors[0].from->rank > 2 || factors[1].from->rank > 2, &results[0]);

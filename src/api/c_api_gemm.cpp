@@ -11,7 +11,7 @@ static_assert(is(FAL_ACTIVATION_NONE, Activation::none) && is(FAL_RELU, Activati
               "the numbers of falchion.h are those of Activation");
 constexpr bool is(int of_c, Scaling ours) { return of_c == static_cast<int>(ours); }
 static_assert(is(FAL_SCALING_NONE, Scaling::none) && is(FAL_SCALING_TENSOR, Scaling::tensor) &&
-                  is(FAL_SCALING_ROW_COL, Scaling::row_col),
+                  is(FAL_SCALING_ROW_COL, Scaling::row_col) && is(FAL_SCALING_BLOCK128, Scaling::block128),
               "the numbers of falchion.h are those of Scaling");
 
 Gemm to_problem(const fal_gemm* from, Check* check) {
@@ -32,7 +32,7 @@ Gemm to_problem(const fal_gemm* from, Check* check) {
   out.bias_n = to_flag(x.bias_n, check, "bias_n");
   out.bias_m = to_flag(x.bias_m, check, "bias_m");
   out.residual = to_flag(x.residual, check, "residual");
-  out.scaling = to_enum(x.scaling, Scaling::row_col, check, "scaling");
+  out.scaling = to_enum(x.scaling, Scaling::block128, check, "scaling");
   check_reserved(x.reserved, check, "gemm.reserved");
   return out;
 }

@@ -54,9 +54,11 @@ void check_gemm_dtypes(const Gemm& g, Check* check) {
 /// The features of 8-bit types only: scales; sums of i8, which must not overflow; and d in i32, which is these sums
 /// alone.
 void check_8bit(const Gemm& g, Check* check) {
-  check->require(g.scaling <= Scaling::row_col, "scaling = ", static_cast<int>(g.scaling), " is no Scaling");
+  check->require(g.scaling <= Scaling::block128, "scaling = ", static_cast<int>(g.scaling), " is no Scaling");
   check->supported(g.scaling == Scaling::none || is_8bit(g.dtype), "scaling = ", name(g.scaling),
                    " with dtype = ", g.dtype, ": scales are for e4m3 and i8; nearest: none");
+  check->supported(g.scaling != Scaling::block128 || g.dtype != DType::i8, "scaling = block128 with dtype = i8",
+                   ": scales of blocks are for e4m3; nearest: row_col");
   check->supported(g.dtype != DType::i8 || g.k <= kMostK, "k = ", g.k,
                    " with dtype = i8: sums in i32 could overflow; the limit is ", kMostK);
   if (g.dtype_d != DType::i32) return;
@@ -71,9 +73,10 @@ DType dtype_of_bias(const Gemm& g, const Tensor& x) {
   return x.dtype == DType::f32 ? DType::f32 : is_8bit(g.dtype) ? dtype_of_d(g) : g.dtype;
 }
 
-/// The rows of a scale: all of its operand's, or one for all.
-std::int64_t rows_of_scale(const Gemm& g, const Tensor& x, std::int64_t rows) {
-  return g.scaling == Scaling::tensor || x.shape[1] == 1 ? 1 : rows;
+/// The shape of scale_a or scale_b. With row_col one number may serve all rows.
+Shape shape_of_scale(const Gemm& g, const Tensor& x, const ScaleCount& count) {
+  const bool one = g.scaling == Scaling::row_col && x.shape[1] == 1;
+  return {x.shape[0] == 1 ? 1 : g.batch, one ? 1 : count.rows, count.along_k, 1};
 }
 
 /// The axes k2 and k1 (or n2 and n1) of x, whose product must be the problem's.
@@ -123,12 +126,12 @@ OperandList operands_of(const Gemm& g, Pass, const GemmOperands& x) {
   list.add({.name = "scale_a",
             .flag = "Gemm::scaling",
             .x = &x.scale_a,
-            .shape = {shared(x.scale_a), rows_of_scale(g, x.scale_a, g.m), 1, 1},
+            .shape = shape_of_scale(g, x.scale_a, scales_of_a(g)),
             .wanted = scaled});
   list.add({.name = "scale_b",
             .flag = "Gemm::scaling",
             .x = &x.scale_b,
-            .shape = {shared(x.scale_b), rows_of_scale(g, x.scale_b, b_rows), 1, 1},
+            .shape = shape_of_scale(g, x.scale_b, scales_of_b(g)),
             .wanted = scaled});
   list.add({.name = "d",
             .x = &x.d,

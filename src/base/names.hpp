@@ -104,6 +104,7 @@ constexpr const char* name(Scaling x) {
     case Scaling::none: return "none";
     case Scaling::tensor: return "tensor";
     case Scaling::row_col: return "row_col";
+    case Scaling::block128: return "block128";
   }
   return "unknown";
 }

@@ -33,29 +33,37 @@ float activated(Activation activation, float x) {
   return x;
 }
 
-/// The sum of the products of row at[1] of A and row `column` of B, summed as a Sum.
+/// The sum of a part of the products of row at[1] of A and row `column` of B, summed as a Sum.
 template <class Sum>
-float naive_sum(const GemmOperands& x, const Index& at, std::int64_t column) {
+float naive_sum(const GemmOperands& x, const Index& at, std::int64_t column, const ref::ScaledPart& part) {
   Sum z = 0;
-  for (std::int64_t k = 0; k < x.a.shape[2]; ++k)
-    for (std::int64_t l = 0; l < x.a.shape[3]; ++l)
-      z += static_cast<Sum>(ref::load(x.a, ref::at(x.a, at[0], at[1], k, l)) *
-                            ref::load(x.b, ref::at(x.b, at[0], column, k, l)));
+  ref::each_of_k(x, part.first, part.end, [&](std::int64_t k, std::int64_t l) {
+    z += static_cast<Sum>(ref::load(x.a, ref::at(x.a, at[0], at[1], k, l)) *
+                          ref::load(x.b, ref::at(x.b, at[0], column, k, l)));
+  });
   return static_cast<float>(z);
+}
+
+/// alpha s_a s_b A B^T of the naive computation. s_a s_b is formed only for scales of blocks, of which each part has
+/// its own.
+float naive_product(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_t column) {
+  float product = 0, factor = g.alpha;
+  ref::each_scaled_part(g, x, at[0], at[1], column, [&](const ref::ScaledPart& part) {
+    const float sum =
+        g.dtype == DType::i8 ? naive_sum<std::int64_t>(x, at, column, part) : naive_sum<float>(x, at, column, part);
+    if (g.scaling == Scaling::block128) {
+      product += part.scale_a * part.scale_b * sum;
+    } else {
+      product = part.scale_b * sum;
+      factor *= part.scale_a;
+    }
+  });
+  return product * factor;
 }
 
 /// Z of the naive computation.
 float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_t column) {
-  float z = 0;
-  if (g.alpha != 0 && g.k > 0) {
-    z = g.dtype == DType::i8 ? naive_sum<std::int64_t>(x, at, column) : naive_sum<float>(x, at, column);
-    float factor = g.alpha;
-    if (g.scaling != Scaling::none) {
-      z *= ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0));
-      factor *= ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0));
-    }
-    z *= factor;
-  }
+  float z = g.alpha != 0 ? naive_product(g, x, at, column) : 0;
   if (g.beta != 0) z += g.beta * ref::load(x.c, ref::at(x.c, at[0], at[1], at[2], at[3]));
   if (g.bias_n) z += ref::load(x.bias_n, ref::at(x.bias_n, 0, 0, 0, column));
   if (g.bias_m) z += ref::load(x.bias_m, ref::at(x.bias_m, at[0], at[1], 0, 0));
@@ -150,12 +158,18 @@ std::vector<double> GemmReference::cut_off_of(const Gemm& sums, const GemmOperan
   std::vector<double> out;
   for_each_index(x.d.shape, [&](const Index& at) {
     const std::int64_t column = at[2] * x.d.shape[3] + at[3];
-    double factor = std::abs(static_cast<double>(sums.alpha));
-    if (sums.scaling != Scaling::none && sums.alpha != 0 && sums.k > 0) {
-      factor *= std::abs(static_cast<double>(ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0))));
-      factor *= std::abs(static_cast<double>(ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0))));
+    const double alpha = sums.alpha;
+    CutOff off;
+    if (alpha != 0) {
+      ref::each_scaled_part(sums, x, at[0], at[1], column, [&](const ref::ScaledPart& part) {
+        const double factor = alpha * part.scale_a * part.scale_b;
+        if (factor == 0) return;
+        const CutOff of_part = cut_off(x, at, column, part.first, part.end);
+        off.mean += factor * of_part.mean;
+        off.variance += factor * factor * of_part.variance;
+      });
     }
-    out.push_back(factor == 0 || sums.k == 0 ? 0 : factor * cut_off(x, at, column));
+    out.push_back(off.most());
   });
   return out;
 }
@@ -196,11 +210,13 @@ bool GemmReference::may_cancel(const Index& at) const {
   if (problem_.scaling == Scaling::none || problem_.alpha == 0) return false;
   const std::int64_t column = at[2] * inputs_.d.shape[3] + at[3];
   const auto may = [&](std::int64_t j) {
-    const double lost = cut_off(inputs_, at, j);
-    const double by = static_cast<double>(problem_.alpha) *
-                      ref::load(inputs_.scale_a, ref::at(inputs_.scale_a, at[0], at[1], 0, 0)) *
-                      ref::load(inputs_.scale_b, ref::at(inputs_.scale_b, at[0], j, 0, 0));
-    return !std::isfinite(by) && lost > 0 && std::abs(naive_sum<double>(inputs_, at, j)) <= 2 * lost;
+    bool any = false;
+    ref::each_scaled_part(problem_, inputs_, at[0], at[1], j, [&](const ref::ScaledPart& part) {
+      const double by = static_cast<double>(problem_.alpha) * part.scale_a * part.scale_b;
+      const double lost = cut_off(inputs_, at, j, part.first, part.end).most();
+      any = any || (!std::isfinite(by) && lost > 0 && std::abs(naive_sum<double>(inputs_, at, j, part)) <= 2 * lost);
+    });
+    return any;
   };
   return may(column) || (problem_.activation == Activation::swiglu && may(problem_.n + column));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ref/elements.hpp"
+#include "ref/gemm.hpp"
 
 namespace falchion::judge {
 namespace {
@@ -21,15 +22,15 @@ class Steps {
     products_[count_++ % kStep] = product;
     if (count_ % kStep == 0) end_step(kStep);
   }
-  double cut_off() {
+  CutOff cut_off() {
     if (count_ % kStep != 0) end_step(static_cast<int>(count_ % kStep));
-    return std::abs(mean_) + 3 * std::sqrt(variance_);
+    return off_;
   }
 
  private:
   void lose(double x, double unit) {
-    mean_ += std::copysign(unit / 2, x);
-    variance_ += unit * unit / 12;
+    off_.mean += std::copysign(unit / 2, x);
+    off_.variance += unit * unit / 12;
   }
   void end_step(int count) {
     double largest = std::abs(sum_);
@@ -48,17 +49,18 @@ class Steps {
   double products_[kStep] = {};
   std::int64_t count_ = 0;
   double sum_ = 0;  // without truncation
-  double mean_ = 0, variance_ = 0;
+  CutOff off_;
 };
 
 }  // namespace
 
-double cut_off(const GemmOperands& x, const std::array<std::int64_t, 4>& at, std::int64_t column) {
+CutOff cut_off(const GemmOperands& x, const std::array<std::int64_t, 4>& at, std::int64_t column, std::int64_t first,
+               std::int64_t end) {
   Steps steps;
-  for (std::int64_t k = 0; k < x.a.shape[2]; ++k)
-    for (std::int64_t l = 0; l < x.a.shape[3]; ++l)
-      steps.add(static_cast<double>(ref::load(x.a, ref::at(x.a, at[0], at[1], k, l))) *
-                ref::load(x.b, ref::at(x.b, at[0], column, k, l)));
+  ref::each_of_k(x, first, end, [&](std::int64_t k, std::int64_t l) {
+    steps.add(static_cast<double>(ref::load(x.a, ref::at(x.a, at[0], at[1], k, l))) *
+              ref::load(x.b, ref::at(x.b, at[0], column, k, l)));
+  });
   return steps.cut_off();
 }
 

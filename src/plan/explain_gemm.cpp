@@ -8,18 +8,26 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
+#include "policy/scale_block.hpp"
 
 namespace falchion {
 namespace {
 
 std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(count)); }
 
+const char* scales(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::none: return "";
+    case Scaling::tensor: return "s_a s_b ";
+    case Scaling::row_col: return "s_a[row] s_b[column] ";
+    case Scaling::block128: return "sum over each 128 of k of s_a[row, block of k] s_b[block of columns, block of k] ";
+  }
+  return "";
+}
+
 /// "0.3 A B^T + 0.5 C + bias of each column, then gelu_tanh, + R"
 std::string terms(const Gemm& g) {
-  const char* scales = g.scaling == Scaling::none     ? ""
-                       : g.scaling == Scaling::tensor ? "s_a s_b "
-                                                      : "s_a[row] s_b[column] ";
-  std::string out = g.alpha == 0 ? "0" : text(g.alpha == 1 ? "" : text(g.alpha, " "), scales, "A B^T");
+  std::string out = g.alpha == 0 ? "0" : text(g.alpha == 1 ? "" : text(g.alpha, " "), scales(g.scaling), "A B^T");
   if (g.beta != 0) out += g.beta == 1 ? " + C" : text(" + ", g.beta, " C");
   if (g.bias_n) out += " + bias of each column";
   if (g.bias_m) out += " + bias of each row";
@@ -138,14 +146,15 @@ void tell_gemm(const PlanData& plan, Story* story) {
   if (gemm.rows == 0) return story->tell("tile", "none: the problem is empty");
   if (is_gpu(plan.backend)) return tell_gpu(plan, story);
   const cpu::GemmTile& tile = plan.variant->kernel_as<cpu::GemmKernel>()->tile;
+  const std::int64_t depth = gemm.problem.scaling == Scaling::block128 ? kScaleBlock : tile.depth;
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D are one work item, in register tiles of ", tile.rows, " x ",
-                   tile.columns, " over ", tile.depth, " of k at a time: ", count_text(gemm.items, "item")),
+                   tile.columns, " over ", depth, " of k at a time: ", count_text(gemm.items, "item")),
               {{"tile", Json::object({{"rows", gemm.rows},
                                       {"columns", gemm.columns},
                                       {"register_rows", tile.rows},
                                       {"register_columns", tile.columns},
-                                      {"depth", tile.depth}})},
+                                      {"depth", depth}})},
                {"items", gemm.items}});
   if (gemm.few)
     story->tell("few rows", few_rows(gemm.problem.m, gemm, tile),

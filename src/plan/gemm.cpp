@@ -10,6 +10,7 @@
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/work.hpp"
+#include "policy/scale_block.hpp"
 
 namespace falchion {
 namespace {
@@ -78,6 +79,15 @@ void resolve_gemm(PlanData*) {}
 DType dtype_of_d(const Gemm& g) { return g.dtype_d == DType::as_q ? g.dtype : g.dtype_d; }
 DType dtype_of_c(const Gemm& g) { return g.dtype_c == DType::as_q ? dtype_of_d(g) : g.dtype_c; }
 std::int64_t rows_of_b(const Gemm& g) { return g.activation == Activation::swiglu ? 2 * g.n : g.n; }
+
+ScaleCount scales_of_a(const Gemm& g) {
+  if (g.scaling == Scaling::block128) return {g.m, ceil_div(g.k, kScaleBlock)};
+  return {g.scaling == Scaling::row_col ? g.m : 1};
+}
+ScaleCount scales_of_b(const Gemm& g) {
+  if (g.scaling == Scaling::block128) return {ceil_div(rows_of_b(g), kScaleBlock), ceil_div(g.k, kScaleBlock)};
+  return {g.scaling == Scaling::row_col ? rows_of_b(g) : 1};
+}
 
 void plan_gemm_cpu(PlanData* plan) {
   GemmPlan& gemm = plan->gemm();

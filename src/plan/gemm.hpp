@@ -21,6 +21,13 @@ DType dtype_of_d(const Gemm& problem);
 /// Rows of b: n, or 2 n with swiglu.
 std::int64_t rows_of_b(const Gemm& problem);
 
+/// How many scales a, or b, has along its rows and along k.
+struct ScaleCount {
+  std::int64_t rows = 1, along_k = 1;
+};
+ScaleCount scales_of_a(const Gemm& problem);
+ScaleCount scales_of_b(const Gemm& problem);
+
 /// The kernel's arguments of a run of the plan.
 cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept;
 

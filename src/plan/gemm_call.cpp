@@ -68,6 +68,7 @@ void set_sizes(const Gemm& g, GemmCall* call) noexcept {
   call->d_f32 = dtype_of_d(g) == DType::f32;
   call->half_f16 = dtype_of_d(g) == DType::f16;
   call->d_i32 = dtype_of_d(g) == DType::i32;
+  call->block_scales = g.scaling == Scaling::block128 && call->k > 0;
 }
 
 bool set_call(const Gemm& g, const GemmOperands& x, GemmCall* call) noexcept {

@@ -251,8 +251,9 @@ std::string why_not_few(const Gemm& g) {
 
 /// What a kind lacks for the problem, whatever its tile.
 std::string why_not(const Variant& listed, const Gemm& g) {
-  if ((features_of(g) - listed.features).has(Feature::swiglu))
-    return "with swiglu a gate and its other half are too far apart in b";
+  const Features lacked = features_of(g) - listed.features;
+  if (lacked.has(Feature::block_scales)) return text(name(Feature::block_scales), " are built for CPUs alone");
+  if (lacked.has(Feature::swiglu)) return "with swiglu a gate and its other half are too far apart in b";
   return listed.kind == VariantKind::few ? why_not_few(g) : "";
 }
 

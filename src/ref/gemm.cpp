@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numbers>
 
+#include "policy/scale_block.hpp"
 #include "ref/elements.hpp"
 
 namespace falchion::ref {
@@ -12,22 +13,23 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/// The scale of the product of row `i` of A and row `column` of B. Without products no scale is read.
-double scale_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
-  if (g.scaling == Scaling::none || g.alpha == 0 || g.k == 0) return 1;
-  return static_cast<double>(load(x.scale_a, at(x.scale_a, b, i, 0, 0))) *
-         load(x.scale_b, at(x.scale_b, b, column, 0, 0));
+/// The product of row `i` of A and row `column` of B: the sums over k in order, times their scales.
+double product_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
+  double product = 0;
+  each_scaled_part(g, x, b, i, column, [&](const ScaledPart& part) {
+    double sum = 0;
+    each_of_k(x, part.first, part.end, [&](std::int64_t k, std::int64_t l) {
+      sum += static_cast<double>(load(x.a, at(x.a, b, i, k, l))) * load(x.b, at(x.b, b, column, k, l));
+    });
+    product += static_cast<double>(part.scale_a) * part.scale_b * sum;
+  });
+  return product;
 }
 
-/// Z at (i, column): alpha times the sum over k in order, plus beta C and the biases. With swiglu columns n to 2 n are
-/// those of "up".
+/// Z at (i, column): alpha times the product, plus beta C and the biases. With swiglu columns n to 2 n are those of
+/// "up". Where alpha is 0 neither A and B nor their scales are read.
 double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
-  double z = 0;  // Z = alpha A B^T + beta C + bias
-  const std::int64_t k2 = g.alpha != 0 ? x.a.shape[2] : 0, k1 = x.a.shape[3];
-  for (std::int64_t k = 0; k < k2; ++k)
-    for (std::int64_t l = 0; l < k1; ++l)
-      z += static_cast<double>(load(x.a, at(x.a, b, i, k, l))) * load(x.b, at(x.b, b, column, k, l));
-  z *= g.alpha * scale_of(g, x, b, i, column);
+  double z = g.alpha != 0 ? g.alpha * product_of(g, x, b, i, column) : 0;  // Z = alpha s_a s_b A B^T + beta C + bias
   const std::int64_t n1 = x.d.shape[3];
   if (g.beta != 0) z += g.beta * static_cast<double>(load(x.c, at(x.c, b, i, column / n1, column % n1)));
   if (g.bias_n) z += load(x.bias_n, at(x.bias_n, 0, 0, 0, column));
@@ -36,6 +38,15 @@ double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i
 }
 
 }  // namespace
+
+ScaledPart scaled_part(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column,
+                       std::int64_t part) {
+  if (g.scaling == Scaling::none) return {0, g.k, 1, 1};
+  const bool blocks = g.scaling == Scaling::block128;
+  const std::int64_t first = part * kScaleBlock, row_of_b = blocks ? column / kScaleBlock : column;
+  return {blocks ? first : 0, blocks ? std::min(first + kScaleBlock, g.k) : g.k,
+          load(x.scale_a, at(x.scale_a, b, i, part, 0)), load(x.scale_b, at(x.scale_b, b, row_of_b, part, 0))};
+}
 
 double activated(Activation activation, double x) {
   switch (activation) {

@@ -14,6 +14,7 @@ struct Problem {
 };
 
 bool has_8_bits(const fal_gemm& g) { return g.dtype == FAL_E4M3 || g.dtype == FAL_I8; }
+std::int64_t in_blocks(std::int64_t extent) { return extent / 128 + (extent % 128 != 0); }
 
 void make_problem(Input* in, Problem* p) {
   constexpr std::int32_t kTypes[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_E4M3, FAL_I8};
@@ -27,7 +28,7 @@ void make_problem(Input* in, Problem* p) {
   g->batch = in->below(4);
   g->m = in->below(40);
   g->n = p->n2 * in->below(20);
-  g->k = p->k2 * in->below(30);
+  g->k = p->k2 * in->below(100);
   if ((flags & 1) != 0) g->alpha = in->real();
   if ((flags & 2) != 0) g->beta = in->real();
   g->activation = static_cast<std::int32_t>(in->below(6));
@@ -36,7 +37,7 @@ void make_problem(Input* in, Problem* p) {
   g->residual = (flags & 16) != 0;
   if (has_8_bits(*g)) {
     g->dtype_d = kTypesOfD[in->below(4)];
-    g->scaling = static_cast<std::uint8_t>(in->below(3));
+    g->scaling = static_cast<std::uint8_t>(in->below(4));
   }
   if ((flags & 32) != 0) g->dtype_d = FAL_F32;
   if ((flags & 64) != 0) g->dtype_c = FAL_F32;
@@ -61,9 +62,10 @@ void make_operands(Input* in, Problem* p) {
   if (g.bias_n != 0) x->bias_n = tensor(in, of_bias, 1, 1, 1, rows);
   if (g.bias_m != 0) x->bias_m = tensor(in, of_bias, shared, g.m, 1, 1);
   if (g.scaling != FAL_SCALING_NONE) {
-    const bool row_col = g.scaling == FAL_SCALING_ROW_COL;
-    x->scale_a = tensor(in, FAL_F32, in->flag() ? 1 : g.batch, row_col ? g.m : 1, 1, 1);
-    x->scale_b = tensor(in, FAL_F32, shared, row_col ? rows : 1, 1, 1);
+    const bool row_col = g.scaling == FAL_SCALING_ROW_COL, blocks = g.scaling == FAL_SCALING_BLOCK128;
+    const std::int64_t along_k = blocks ? in_blocks(g.k) : 1;
+    x->scale_a = tensor(in, FAL_F32, in->flag() ? 1 : g.batch, row_col || blocks ? g.m : 1, along_k, 1);
+    x->scale_b = tensor(in, FAL_F32, shared, row_col ? rows : blocks ? in_blocks(rows) : 1, along_k, 1);
   }
   for (fal_tensor* t : {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m, &x->scale_a, &x->scale_b})
     p->placed = p->memory.place(in, t) && p->placed;

@@ -72,6 +72,20 @@ def test_forms_of_scales(dtype: Any) -> None:
             assert distance(d, exact(one)[:, :, None] * exact(other)[:, None] * product) < LIMITS["float32"]
 
 
+def test_scales_of_blocks() -> None:
+    """(rows, blocks) and (batch, rows, blocks), in any order in memory; a k of one block too."""
+    for k, blocks in ((300, 3), (100, 1)):
+        a, b = draw(7, (2, 5, k), (200, k), dtype=E4M3)
+        scale_a, scale_b = normal(8, (2, 5, blocks), (2, blocks))
+        of_a, of_b = np.repeat(scale_a, 128, 2)[:, :, :k], np.repeat(np.repeat(scale_b, 128, 0)[:200], 128, 1)[:, :k]
+        want = (exact(a) * of_a) @ (exact(b) * of_b).T
+        options: dict[str, Any] = {"scale_b": scale_b, "scaling": "block128"}
+        for scales in (scale_a, np.ascontiguousarray(scale_a.swapaxes(1, 2)).swapaxes(1, 2)):
+            assert distance(falchion.gemm(a, b, scale_a=scales, **options), want) < LIMITS["float32"]
+        one = falchion.gemm(a[0], b, scale_a=scale_a[0], **options)
+        assert one.shape == (5, 200) and distance(one, want[0]) < LIMITS["float32"]
+
+
 A, B = draw(6, (2, 5, 8), (6, 8), dtype=np.int8)
 ONE = np.ones(1, np.float32)
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -94,6 +108,23 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"scale_a": ONE, "scale_b": np.ones((2, 7), np.float32)}, falchion.Invalid, r"^scale_b.shape\[1\] = 7, but .* 6"),
     ({"scale_a": ONE, "scale_b": np.ones((3, 6), np.float32)}, falchion.Invalid, r"^scale_b.shape\[0\] = 3, but .* 2"),
     ({"scale_a": ONE, "scale_b": np.ones((1, 2, 6), np.float32)}, falchion.Invalid, "scale_b has 3 axes"),
+    ({"scaling": "block128"}, falchion.Invalid, "^scaling is given without scale_a and scale_b"),
+    ({"scaling": "blocks", "scale_a": ONE, "scale_b": ONE}, falchion.Invalid, "^scaling = 'blocks'"),
+    (
+        {"scaling": "block128", "scale_a": ONE, "scale_b": ONE},
+        falchion.Invalid,
+        "scale_a has 1 axes: with scaling=\"block128\" it must have 2 or 3",
+    ),
+    (
+        {"scaling": "block128", "scale_a": ONE[:, None], "scale_b": ONE[:, None]},
+        falchion.Unsupported,
+        "^scaling = block128 with dtype = int8: scales of blocks are for float8_e4m3fn; nearest: row_col",
+    ),
+    (
+        {"scaling": "tensor", "scale_a": np.ones(5, np.float32), "scale_b": ONE},
+        falchion.Invalid,
+        r"^scale_a.shape\[0\] = 5, but .* 1",
+    ),
     ({"out_dtype": "int8"}, falchion.Invalid, "out_dtype = 'int8': it is one of .*\"int32\""),
     ({"out_dtype": "int32", "alpha": 2}, falchion.Unsupported, "the type of out = int32 is for the sums alone"),
     ({"out_dtype": "int32", "scale_a": ONE, "scale_b": ONE}, falchion.Unsupported, "is for the sums alone"),

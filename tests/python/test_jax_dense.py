@@ -129,6 +129,10 @@ def test_gemm_of_other_types() -> None:
         )
         == 0
     )
+    small = jnp.ones((5, 200), jnp.float8_e4m3fn)
+    scale_a, scale_b = jnp.arange(10.0).reshape(5, 2), jnp.full((1, 2), 0.5)
+    blocks = fj.gemm(small, small, scale_a=scale_a, scale_b=scale_b, scaling="block128")
+    assert np.array_equal(blocks[:, 0], 64 * scale_a[:, 0] + 36 * scale_a[:, 1])
     with pytest.raises(falchion.Unsupported, match="gemm of int8 has no gradient"):
         jax.grad(lambda s: fj.gemm(x, x, scale_a=s, scale_b=jnp.ones(())).sum())(jnp.ones(()))
 
@@ -145,6 +149,9 @@ def test_what_gemm_refuses() -> None:
         ((A, B), {"c": C[:4]}, "c is"),
         ((A, B), {"activation": "tanh"}, "activation = 'tanh'"),
         ((A, B), {"scale_a": jnp.ones(())}, "scale_a and scale_b are given together"),
+        ((A, B), {"scaling": "block128"}, "scaling is given without scale_a and scale_b"),
+        ((A, B), {"scaling": "block128", "scale_a": jnp.ones(8), "scale_b": jnp.ones((1, 1))}, "scale_a has 1 axes"),
+        ((A, B), {"scaling": "block128", "scale_a": jnp.ones((2, 7)), "scale_b": jnp.ones((1, 1))}, "scale_a is"),
         ((A, B[:7]), {"activation": "swiglu"}, "b has 7 rows"),
     ]
     for (a, b), more, words in cases:

@@ -59,9 +59,9 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
   if (g.bias_n) input(of_bias, {1, 1, 1, rows_of_b(g)}, Layout::dense, &x.bias_n);
   if (g.bias_m) input(of_bias, {shared, g.m, 1, 1}, Layout::dense, &x.bias_m);
   if (g.scaling != Scaling::none) {
-    const bool rows = g.scaling == Scaling::row_col;
-    input(DType::f32, {g.batch, rows ? g.m : 1, 1, 1}, Layout::dense, &x.scale_a);
-    input(DType::f32, {shared, rows ? rows_of_b(g) : 1, 1, 1}, Layout::dense, &x.scale_b);
+    const ScaleCount of_a = scales_of_a(g), of_b = scales_of_b(g);
+    input(DType::f32, {g.batch, of_a.rows, of_a.along_k, 1}, row.layout_, &x.scale_a);
+    input(DType::f32, {shared, of_b.rows, of_b.along_k, 1}, row.layout_b_, &x.scale_b);
   }
   x.d = !x.in_place ? HostTensor(dtype_of_d(g), d, of_output) : g.beta != 0 ? x.c : x.residual;
   if (!x.in_place) x.d.fill_poison();

@@ -30,10 +30,7 @@ Activation parse_activation(const std::string& text) {
   return static_cast<Activation>(found - names.begin());
 }
 
-Scaling parse_scaling(const std::string& text) {
-  constexpr Scaling kAll[] = {Scaling::none, Scaling::tensor, Scaling::row_col};
-  return named<Scaling>("--scaling", text, kAll);
-}
+Scaling parse_scaling(const std::string& text) { return named<Scaling>("--scaling", text, kScalings); }
 
 std::string size_name(const Gemm& g) {
   const std::string batch = g.batch == 1 ? "" : fmt::format("b{} ", g.batch);
@@ -67,7 +64,7 @@ void GemmOptions::add_to(Command& command) {
   command.flag("--bias-n", &bias_n, "With a bias of each column");
   command.flag("--residual", &residual, "With a residual that is added last");
   command.flag("--d-f32", &d_f32, "d in f32, whatever the type of a");
-  command.choice("--scaling", &scaling, {"none", "tensor", "row_col"}, "Scales of an a and b of e4m3 or i8");
+  command.choice("--scaling", &scaling, names_of<Scaling>(kScalings), "Scales of an a and b of e4m3 or i8");
 }
 
 std::vector<Gemm> GemmOptions::expand(const std::vector<std::string>& dtypes) const {
@@ -119,9 +116,9 @@ GemmInstance make_gemm_instance(const Gemm& g, std::uint64_t seed, const GemmSha
   if (g.bias_n) x.bias_n = make_random(of_bias, {1, 1, 1, b_rows}, seed + 3);
   if (g.bias_m) x.bias_m = make_random(of_bias, {1, g.m, 1, 1}, seed + 4);
   if (g.scaling != Scaling::none) {
-    const bool row_col = g.scaling == Scaling::row_col;
-    x.scale_a = make_random(DType::f32, {1, row_col ? g.m : 1, 1, 1}, seed + 6);
-    x.scale_b = make_random(DType::f32, {1, row_col ? b_rows : 1, 1, 1}, seed + 7);
+    const ScaleCount of_a = scales_of_a(g), of_b = scales_of_b(g);
+    x.scale_a = make_random(DType::f32, {1, of_a.rows, of_a.along_k, 1}, seed + 6);
+    x.scale_b = make_random(DType::f32, {1, of_b.rows, of_b.along_k, 1}, seed + 7);
   }
   if (g.beta != 0) x.c = make_random(dtype_of_c(g), of_d, seed + 5);
   return x;

@@ -17,6 +17,7 @@ double byte_count(const Gemm& problem);  // each tensor once; the batch shares b
 
 std::vector<std::string> activation_names();
 Activation parse_activation(const std::string& name);
+inline constexpr Scaling kScalings[] = {Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::block128};
 Scaling parse_scaling(const std::string& name);
 
 std::string size_name(const Gemm& problem);     // "m16 n4096 k4096", with the batch where it is not 1

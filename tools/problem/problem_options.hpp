@@ -24,12 +24,16 @@ DType parse_dtype(const std::string& name);
 Backend parse_backend(const std::string& name);
 /// The types that problems are computed in, as options name them.
 inline const std::vector<std::string> kTypes = {"f32", "f16", "bf16", "e4m3", "i8"};
+template <class T>
+std::vector<std::string> names_of(std::span<const T> all) {
+  std::vector<std::string> out;
+  for (const T x : all) out.emplace_back(name(x));
+  return out;
+}
 /// The value of an enum that `text` names, of those in `all`. `what` is named in the error.
 template <class T>
 T named(const std::string& what, const std::string& text, std::span<const T> all) {
-  std::vector<std::string> names;
-  for (const T x : all) names.emplace_back(name(x));
-  const std::string word = word_of(what, text, names);
+  const std::string word = word_of(what, text, names_of(all));
   for (const T x : all)
     if (word == name(x)) return x;
   return all.front();  // word_of has found one

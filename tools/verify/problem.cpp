@@ -54,7 +54,8 @@ void read(const std::string& text, Activation* x) {
 }
 void read(const std::string& text, NormKind* x) { *x = parse_one_of(text, {NormKind::layer, NormKind::rms}); }
 void read(const std::string& text, Scaling* x) {
-  *x = parse_one_of(text, {Scaling::none, Scaling::tensor, Scaling::row_col});
+  using enum Scaling;
+  *x = parse_one_of(text, {none, tensor, row_col, block128});
 }
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
 void read(const std::string& text, Grads* x) {

@@ -14,11 +14,13 @@ from falchion._names import refuse
 from falchion.jax import _calls, _options
 from falchion.jax._mesh import axes_of, vary, vary_alike
 from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
-from falchion.types import Backend
+from falchion.types import Backend, Scaling
 
 ACTIVATIONS = (None, "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu")
 SHARED = ("a", "b", "c", "residual", "bias_m", "scale_a", "scale_b")  # a batch of 1 stands for all of it
 SMALL = ("int8", "float8_e4m3fn")
+SCALINGS = (None, "tensor", "row_col", "block128")
+BLOCK = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +159,18 @@ def by_row(name: str, x: Any) -> jax.Array:
     return array.reshape((1,) * (2 - array.ndim) + array.shape + (1, 1))
 
 
-def check(arrays: Arrays, swiglu: bool) -> None:
+def by_block(name: str, x: Any) -> jax.Array:
+    """(rows, blocks of k) or (batch, rows, blocks of k), as (batch or 1, rows, blocks, 1)."""
+    array = _options.array(name, x)
+    if array.ndim not in (2, 3):
+        raise Invalid(
+            f'{name} has {array.ndim} axes: with scaling="block128" it must have 2 or 3, (rows, blocks of k) or (batch, '
+            "rows, blocks of k)"
+        )
+    return array.reshape((1,) * (3 - array.ndim) + (*array.shape, 1))
+
+
+def check(arrays: Arrays, swiglu: bool, of_blocks: bool) -> None:
     a, b = arrays["a"], arrays["b"]
     if a.dtype != b.dtype or a.dtype.name not in (*_options.TYPES, *SMALL):
         types = f"{a.dtype.name} and {b.dtype.name}"
@@ -177,9 +190,13 @@ def check(arrays: Arrays, swiglu: bool) -> None:
         "scale_a": ((batch, 1), (m, 1), (1,), (1,)),
         "scale_b": ((batch, 1), (b.shape[1], 1), (1,), (1,)),
     }
+    if of_blocks:
+        blocks = -(-a.shape[3] // BLOCK)
+        wanted["scale_a"] = ((batch, 1), (m,), (blocks,), (1,))
+        wanted["scale_b"] = ((batch, 1), (-(-b.shape[1] // BLOCK),), (blocks,), (1,))
     for name, x in arrays.items():
         if name in wanted and not all(e in allowed for e, allowed in zip(x.shape, wanted[name], strict=True)):
-            found = (x.shape[0], x.shape[1], x.shape[3])
+            found = (x.shape[0], x.shape[1], x.shape[2] * x.shape[3])
             raise Invalid(
                 f"{name} is {found}, as (batch, rows, columns): beside a and b, whose product is ({batch}, {m}, {n}), it "
                 "does not fit"
@@ -199,6 +216,7 @@ def gemm(
     beta: float | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
+    scaling: Scaling | None = None,
     out_dtype: Any = None,
     backend: Backend = "best",
     threads: int = 0,
@@ -212,6 +230,7 @@ def gemm(
       c, residual: as the result, or with a batch of 1. bias: (n). bias_m: (m) or (batch, m).
       activation: "swiglu" takes 2 n rows of b, the gates first.
       alpha, beta: numbers of Python. beta is 1 where c is given.
+      scale_a, scale_b, scaling: as in falchion.gemm.
 
     It works under jit, grad (in all arrays, but for those of 8 bits), vmap and shard_map.
     """
@@ -226,15 +245,19 @@ def gemm(
         if array.ndim != 1:
             raise Invalid(f"bias has {array.ndim} axes: it must have one, (n)")
         arrays["bias"] = array.reshape(1, 1, 1, -1)
+    number = _options.choice("scaling", scaling, SCALINGS)
+    of_blocks = SCALINGS[number] == "block128"
     for name, given in (("bias_m", bias_m), ("scale_a", scale_a), ("scale_b", scale_b)):
         if given is not None:
-            arrays[name] = by_row(name, given)
+            arrays[name] = by_block(name, given) if of_blocks and name != "bias_m" else by_row(name, given)
     if beta is not None and c is None:
         raise Invalid("beta is given without c, the array that it multiplies")
     if (scale_a is None) != (scale_b is None):
         raise Invalid("scale_a and scale_b are given together or not at all")
+    if number and scale_a is None:
+        raise Invalid("scaling is given without scale_a and scale_b, the scales that it is about")
     kind = _options.choice("activation", activation, ACTIVATIONS)
-    check(arrays, ACTIVATIONS[kind] == "swiglu")
+    check(arrays, ACTIVATIONS[kind] == "swiglu", of_blocks)
     scales = [arrays[name].shape[1] for name in ("scale_a", "scale_b") if name in arrays]
     small = arrays["a"].dtype.name in SMALL
     default = jnp.float32 if small else arrays["a"].dtype
@@ -242,7 +265,7 @@ def gemm(
         activation=kind,
         alpha=_options.number("alpha", alpha),
         beta=0.0 if c is None else 1.0 if beta is None else _options.number("beta", beta),
-        scaling=0 if not scales else 1 if scales == [1, 1] else 2,
+        scaling=number or (0 if not scales else 1 if scales == [1, 1] else 2),
         out_type=jnp.dtype(default if out_dtype is None else out_dtype).name,
         backend=_options.choice("backend", backend, _options.BACKENDS),
         threads=_options.threads_of(threads),

@@ -55,6 +55,7 @@ pub const FAL_SWIGLU: i32 = 5;
 pub const FAL_SCALING_NONE: u8 = 0;
 pub const FAL_SCALING_TENSOR: u8 = 1;
 pub const FAL_SCALING_ROW_COL: u8 = 2;
+pub const FAL_SCALING_BLOCK128: u8 = 3;
 pub const FAL_LAYER_NORM: i32 = 0;
 pub const FAL_RMS_NORM: i32 = 1;
 

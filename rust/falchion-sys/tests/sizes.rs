@@ -50,6 +50,7 @@ fn constants_are_those_of_the_header() {
         ("FAL_I32", i64::from(FAL_I32)),
         ("FAL_SWIGLU", i64::from(FAL_SWIGLU)),
         ("FAL_SCALING_ROW_COL", i64::from(FAL_SCALING_ROW_COL)),
+        ("FAL_SCALING_BLOCK128", i64::from(FAL_SCALING_BLOCK128)),
         ("FAL_RMS_NORM", i64::from(FAL_RMS_NORM)),
         ("FAL_SM90", i64::from(FAL_SM90)),
         ("FAL_BACKWARD", i64::from(FAL_BACKWARD)),

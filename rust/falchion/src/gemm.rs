@@ -29,6 +29,8 @@ pub enum Scaling {
     Tensor = sys::FAL_SCALING_TENSOR,
     /// One for each row of a and of b.
     RowCol = sys::FAL_SCALING_ROW_COL,
+    /// Of e4m3: one for each row of a and 128 of k, and for each block of 128 rows of b and 128 of k.
+    Block128 = sys::FAL_SCALING_BLOCK128,
 }
 
 /// Z = alpha s_a s_b A B^T + beta C + bias, D = activation(Z) + R.
@@ -99,7 +101,8 @@ impl GemmProblem {
 
 /// The tensors of a run: a (batch, m, 1, k), b (batch or 1, n, 1, k), c, d and residual (batch, m, 1, n), bias_n (1, 1, 1,
 /// rows of b), bias_m (batch or 1, m, 1, 1). The scales are f32: (batch or 1, 1, 1, 1) each, or by rows (batch or 1, m, 1,
-/// 1) and (batch or 1, rows of b, 1, 1).
+/// 1) and (batch or 1, rows of b, 1, 1), or by blocks (batch or 1, m, blocks of k, 1) and (batch or 1, blocks of the rows of
+/// b, blocks of k, 1).
 pub struct Gemm<'a> {
     pub a: Tensor<'a>,
     pub b: Tensor<'a>,

@@ -38,6 +38,7 @@ class GemmWorker {
         items_(items),
         product_(arena, items.rows, items.columns),
         store_(a, arena, items.columns),
+        scales_(a, arena, items.rows, items.columns, Product::kDepth),
         sums_(take(arena)),
         up_(swiglu() ? take(arena) : GemmSums{}) {}
 
@@ -47,8 +48,12 @@ class GemmWorker {
     const std::int64_t rows = min(items_.rows, a_.m - i), columns = min(items_.columns, a_.n - j);
     const auto a = GemmRows<T>::of(a_.a, b, a_.k, a_.k1).from(i);
     const auto of_b = GemmRows<T>::of(a_.b, b, a_.k, a_.k1);
-    product_.multiply(a, of_b.from(j), rows, columns, a_.k, sums_);  // sums = A B^T
-    if (swiglu()) product_.multiply(a, of_b.from(a_.n + j), rows, columns, a_.k, up_);
+    const auto multiply = [&](std::int64_t row_of_b, GemmSums sums) {
+      scales_.move_to(b, i, rows, row_of_b, columns);
+      product_.multiply(a, of_b.from(row_of_b), rows, columns, a_.k, sums);
+    };
+    multiply(j, sums_);  // sums = A B^T
+    if (swiglu()) multiply(a_.n + j, up_);
     store_.run(b, i, rows, j, columns, sums_, up_);  // D = activation(alpha sums + beta C + bias) + R
   }
 
@@ -56,15 +61,16 @@ class GemmWorker {
   bool swiglu() const { return a_.activation == GemmActivation::swiglu; }
   /// Rows are an odd number of cache lines apart. Whole register tiles, of at most 32 rows and 64 columns, may be
   /// written.
-  GemmSums take(Arena& arena) const {
+  GemmSums take(Arena& arena) {
     const std::int64_t ld = round_up(items_.columns, 64) + 16;
-    return {arena.take<float>(round_up(items_.rows, 32) * ld), ld};
+    return {arena.take<float>(round_up(items_.rows, 32) * ld), ld, a_.block_scales ? &scales_ : nullptr};
   }
 
   const GemmArgs& a_;
   const GemmItems items_;
   Product product_;
   GemmStore<T> store_;
+  BlockScales scales_;
   GemmSums sums_, up_;
 };
 

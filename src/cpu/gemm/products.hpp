@@ -4,15 +4,17 @@
 
 #include "cpu/blocks/arena.hpp"
 #include "cpu/blocks/multiply_tile.hpp"
+#include "cpu/gemm/block_scales.hpp"
 #include "cpu/gemm/pack.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
 /// The sums of an item, in f32; those of i8 are exact i32, stored as the same 32 bits. Rows are `ld` numbers apart, and
-/// rows and columns past the item's, up to a whole register tile, are undefined.
+/// rows and columns past the item's, up to a whole register tile, are undefined. Scales of blocks are part of the sums.
 struct GemmSums {
   float* data = nullptr;
   std::int64_t ld = 0;
+  BlockScales* scales = nullptr;  // null: none
   FALCHION_INLINE float* row(std::int64_t i) const { return data + i * ld; }
 };
 
@@ -51,6 +53,11 @@ class SimdGemm {
       const std::int64_t depth = min(kDepth, k - first);
       pack<kRows>(a, rows, first, depth, a_);
       pack<kColumns>(b, columns, first, depth, b_);
+      if (kBlockScales<T> && c.scales != nullptr) {
+        c.scales->fetch(first, depth);
+        scaled_tiles(rows, columns, depth, first, c);
+        continue;
+      }
       first == 0 ? tiles<false>(rows, columns, depth, c) : tiles<true>(rows, columns, depth, c);  // C = or += A B^T
     }
   }
@@ -73,6 +80,19 @@ class SimdGemm {
         } else {
           multiply_tile<(kAccumulate ? Into::sum : Into::nothing), kRows, kVectors>(
               a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth, c.row(i) + j, c.ld);
+        }
+      }
+    }
+  }
+  void scaled_tiles(std::int64_t rows, std::int64_t columns, std::int64_t depth, std::int64_t first, GemmSums c) {
+    for (std::int64_t j = 0; j < columns; j += kColumns) {
+      for (std::int64_t i = 0; i < rows; i += kRows) {
+        const float *a = a_ + i * depth, *b = b_ + j * depth;
+        for (std::int64_t k = 0; k < depth; k += kScaleBlock) {
+          alignas(64) float block[kRows * kColumns];
+          multiply_tile<Into::nothing, kRows, kVectors>(a + k * kRows, 1, kRows, b + k * kColumns, kColumns,
+                                                        min(kScaleBlock, depth - k), block, kColumns);
+          c.scales->add_tile<kRows, kColumns>(block, k / kScaleBlock, i, j, first + k > 0, c.row(i) + j, c.ld);
         }
       }
     }

@@ -66,11 +66,11 @@ template <class T>
 class AmxGemm {
  public:
   using Scope = TileScope;
-  static constexpr int kRows = 32, kColumns = 32;  // of the tiles that are summed together
-  static constexpr std::int64_t kLine = kLineDepth<T>, kBlockDepth = 8 * kLine;  // of k
+  static constexpr int kRows = 32, kColumns = 32;                           // of the tiles that are summed together
+  static constexpr std::int64_t kLine = kLineDepth<T>, kDepth = 8 * kLine;  // of k
   /// b is transposed while it is packed, which costs more than packing a, so an item has more rows than columns. Its
-  /// sums are 768 KB, and with them the packed operands of kBlockDepth stay in an L2 of 2 MB.
-  static constexpr GemmTile tile(int few_rows) { return {kRows, kColumns, 768, 256, kBlockDepth, few_rows}; }
+  /// sums are 768 KB, and with them the packed operands of kDepth stay in an L2 of 2 MB.
+  static constexpr GemmTile tile(int few_rows) { return {kRows, kColumns, 768, 256, kDepth, few_rows}; }
 
   AmxGemm(Arena& arena, std::int64_t rows, std::int64_t columns)
       : a_(arena.take<std::byte>(round_up(rows, kRows) * 8 * 64)),
@@ -78,11 +78,16 @@ class AmxGemm {
 
   void multiply(const GemmRows<T>& a, const GemmRows<T>& b, std::int64_t rows, std::int64_t columns, std::int64_t k,
                 GemmSums c) {
-    for (std::int64_t first = 0; first == 0 || first < k; first += kBlockDepth) {
-      const std::int64_t depth = min(kBlockDepth, k - first);
+    for (std::int64_t first = 0; first == 0 || first < k; first += kDepth) {
+      const std::int64_t depth = min(kDepth, k - first);
       pack<Order::kRows>(a, k, rows, first, depth, a_);
       pack<Order::kTurnedRows>(b, k, columns, first, depth, b_);
-      tiles(rows, columns, ceil_div(depth, kLine), first == 0, c);  // C = or += A B^T
+      if (kBlockScales<T> && c.scales != nullptr) {
+        c.scales->fetch(first, depth);
+        scaled_tiles(rows, columns, depth, first, c);  // C = or += s_a s_b A B^T
+      } else {
+        tiles(rows, columns, ceil_div(depth, kLine), first == 0, c);  // C = or += A B^T
+      }
     }
   }
 
@@ -113,6 +118,36 @@ class AmxGemm {
         sums.store();
       }
     }
+  }
+  /// A block is added to C while the tiles sum the next one, whose result would be waited for.
+  void scaled_tiles(std::int64_t rows, std::int64_t columns, std::int64_t depth, std::int64_t first, GemmSums c) const {
+    constexpr std::int64_t kSlices = kScaleBlock / kLine;
+    const std::int64_t slices = ceil_div(depth, kLine);
+    const Tiles<1> a{a_, slices}, b{b_, slices};
+    alignas(64) float blocks[2][kRows * kColumns];
+    const float* before = nullptr;
+    std::int64_t i_before = 0, j_before = 0, s_before = 0;
+    const auto add_before = [&] {
+      if (before == nullptr) return;
+      c.scales->add_tile<kRows, kColumns>(before, s_before / kSlices, i_before, j_before, first + s_before > 0,
+                                          c.row(i_before) + j_before, c.ld);
+    };
+    for (std::int64_t j = 0; j < columns; j += kColumns) {
+      for (std::int64_t i = 0; i < rows; i += kRows) {
+        for (std::int64_t s = 0; s < slices; s += kSlices) {
+          float* block = before == blocks[0] ? blocks[1] : blocks[0];
+          TileBlock sums(block, kColumns, false);
+          sums.add({a.from(i).slice(s), b.from(j).slice(s), a.row(), b.row(), min(kSlices, slices - s)});
+          add_before();
+          sums.store();
+          before = block;
+          i_before = i;
+          j_before = j;
+          s_before = s;
+        }
+      }
+    }
+    add_before();
   }
 
   std::byte *a_, *b_;

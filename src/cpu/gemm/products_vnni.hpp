@@ -157,6 +157,7 @@ class VnniGemm {
 class FewVnniGemm {
  public:
   using Scope = int;
+  static constexpr std::int64_t kDepth = 8192;
 
   FewVnniGemm(Arena& arena, std::int64_t rows, std::int64_t) : a_(arena.take<std::int8_t>(rows * kDepth)) {}
 
@@ -172,8 +173,6 @@ class FewVnniGemm {
   }
 
  private:
-  static constexpr std::int64_t kDepth = 8192;
-
   /// The rest of the last 64 bytes is 0.
   static void copy_row(const GemmRows<i8>& a, std::int64_t first, std::int64_t depth, std::int8_t* out) {
     a.each_run(first, depth, [&](const std::int8_t* from, std::int64_t done, std::int64_t run) {

@@ -17,6 +17,7 @@ class GemmStore {
       : a_(a),
         swiglu_(a.activation == GemmActivation::swiglu),
         padded_(round_up(columns, kLanes)),
+        scaled_(kScaled && a.scale_a.data != nullptr && !a.block_scales),
         bias_(arena.take<float>(padded_ * (swiglu_ ? 2 : 1))),
         scale_(kScaled ? arena.take<float>(padded_ * (swiglu_ ? 2 : 1)) : nullptr) {}
 
@@ -27,7 +28,7 @@ class GemmStore {
     if (swiglu_) load_columns(b, a_.n + j, columns, padded_);
     for (std::int64_t r = 0; r < rows; ++r) {
       const float of_row = a_.bias_m.data != nullptr ? bias_m(b, i + r) : 0.f;
-      const float factor = kScaled && a_.scale_a.data != nullptr ? a_.alpha * scale(a_.scale_a, b, i + r) : a_.alpha;
+      const float factor = scaled_ ? a_.alpha * scale(a_.scale_a, b, i + r) : a_.alpha;
       for (std::int64_t c = 0; c < columns; c += kChunk) {
         const Part part{b, i + r, j + c, min(kChunk, columns - c)};
         if (kExactSums<T> && a_.d_i32) {
@@ -127,7 +128,7 @@ class GemmStore {
       const std::int64_t at = (j + c) * x.stride[3];
       const auto load_bias = [&](auto type) { return element<decltype(type)>(x, at); };
       bias_[to + c] = x.data == nullptr ? 0.f : as_type(a_.bias_n_f32, load_bias);
-      if (kScaled) scale_[to + c] = a_.scale_b.data == nullptr ? 1.f : scale(a_.scale_b, b, j + c);
+      if (kScaled) scale_[to + c] = scaled_ ? scale(a_.scale_b, b, j + c) : 1.f;
     }
   }
 
@@ -165,6 +166,7 @@ class GemmStore {
   const GemmArgs& a_;
   const bool swiglu_;
   const std::int64_t padded_;  // columns
+  const bool scaled_;          // whether rows and columns have scales; those of blocks are in the sums
   float *bias_, *scale_;       // of the item's columns, and with swiglu of those of "up" behind them
   alignas(64) float z_[kChunk];
   alignas(64) float other_[kChunk] = {};

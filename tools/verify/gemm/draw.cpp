@@ -56,7 +56,8 @@ void draw_types(Dice* dice, Gemm* g) {
   if (is_8bit(g->dtype)) {
     g->dtype_d = dice->pick({DType::f32, DType::f32, DType::bf16, DType::f16});
     if (g->dtype == DType::i8 && dice->chance(0.15)) g->dtype_d = DType::i32;
-    g->scaling = dice->pick({Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::row_col});
+    using enum Scaling;
+    g->scaling = dice->pick({none, tensor, row_col, g->dtype == DType::e4m3 ? block128 : row_col});
     if (dice->chance(0.3)) g->dtype_c = DType::f32;
   } else if (g->dtype != DType::f32) {
     if (dice->chance(0.5)) g->dtype_d = DType::f32;

@@ -23,7 +23,7 @@ constexpr std::string_view kPlants[] = {"nan_a",       "nan_b",        "nan_c", 
 /// Removes the features of 8-bit problems from others, and those that d in i32 excludes.
 void tidy_8bit(Gemm* g) {
   const bool bytes = is_8bit(g->dtype);
-  if (!bytes) g->scaling = Scaling::none;
+  if (!bytes || (g->dtype == DType::i8 && g->scaling == Scaling::block128)) g->scaling = Scaling::none;
   if (bytes && g->dtype_d == DType::as_q) g->dtype_d = DType::f32;
   if (g->dtype_d != DType::i32) return;
   *g = {.dtype = g->dtype, .dtype_d = g->dtype_d, .batch = g->batch, .m = g->m, .n = g->n, .k = g->k};

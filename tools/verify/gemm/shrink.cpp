@@ -11,7 +11,8 @@ void simplify_gemm(const Problem& from, Steps* steps) {
   offer(from, steps, [](Problem& p) { p.gemm.activation = Activation::none; });
   offer(from, steps, [](Problem& p) { p.gemm.beta = 0; });
   offer(from, steps, [](Problem& p) { p.gemm.scaling = Scaling::none; });
-  offer(from, steps, [](Problem& p) { p.gemm.scaling = std::min(p.gemm.scaling, Scaling::tensor); });
+  for (const Scaling simpler : {Scaling::tensor, Scaling::row_col})
+    offer(from, steps, [&](Problem& p) { p.gemm.scaling = std::min(p.gemm.scaling, simpler); });
   offer(from, steps, [](Problem& p) { p.gemm.alpha = 1; });
   offer(from, steps, [](Problem& p) { p.gemm.dtype_c = DType::as_q; });
   offer(from, steps, [](Problem& p) { p.gemm.dtype_d = DType::as_q; });

@@ -41,9 +41,9 @@ void GemmSubject::lay_out() {
   if (g_.bias_n) add_input("bias_n", &O::bias_n, of_bias, {1, 1, 1, rows});
   if (g_.bias_m) add_input("bias_m", &O::bias_m, of_bias, {shared, g_.m, 1, 1});
   if (g_.scaling != Scaling::none) {
-    const bool row_col = g_.scaling == Scaling::row_col;
-    add_input("scale_a", &O::scale_a, DType::f32, {g_.batch, row_col ? g_.m : 1, 1, 1});
-    add_input("scale_b", &O::scale_b, DType::f32, {shared, row_col ? rows : 1, 1, 1});
+    const ScaleCount of_a = scales_of_a(g_), of_b = scales_of_b(g_);
+    add_input("scale_a", &O::scale_a, DType::f32, {g_.batch, of_a.rows, of_a.along_k, 1});
+    add_input("scale_b", &O::scale_b, DType::f32, {shared, of_b.rows, of_b.along_k, 1});
   }
 }
 
