@@ -78,7 +78,7 @@ TEST(BackwardGpuPlan, Hopper) {
             "device      sm_90: 132 SMs\n"
             "tiles       128 keys, visited by 128 rows at a time; head dims up to 64, 384 threads\n"
             "grid        2048 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-            "shared      200 kB a CTA\n"
+            "shared      217 kB a CTA\n"
             "workspace   69.2 MB: lse and D of each row, and its sums of grad_q in f32\n"
             "choices     a run takes the first that its operands fit\n"
             "  sm90 plain d64    16-byte aligned, contiguous rows, strides that TMA accepts (rows do not overlap)\n"

@@ -95,6 +95,8 @@ TEST(GpuPlan, WhatVariantsNeed) {
       EXPECT_GT(variant.facts_as<gpu::GemmFacts>().depth, 0);
     } else if (variant.is("norm")) {
       look(variant.facts_as<gpu::NormFacts>());
+    } else if (variant.is("norm_backward")) {
+      look(variant.facts_as<gpu::NormBackwardFacts>());
     } else if (variant.is("quantise")) {
       look(variant.facts_as<gpu::QuantiseFacts>());
       EXPECT_GE(variant.facts_as<gpu::QuantiseFacts>().most_threads, variant.facts_as<gpu::QuantiseFacts>().threads);
