@@ -231,13 +231,13 @@ TEST(BackwardGpuPlan, WhatEachBackendRefuses) {
 
 /// lse and D of each row take 8 bytes. Rows of a sequence are padded to a multiple of 128.
 TEST(BackwardGpuPlan, BytesOfTheWorkspace) {
-  constexpr std::size_t kStatistic = 8, kSum = 4, kTurn = 4;
+  constexpr std::size_t kStatistic = 8, kSum = 4, kTurn = 4, kCounter = 4;
   Attention a = problem(3, 1000, 700, 8, 2, 100);
   a.d_v = 64;
   std::size_t rows = 3 * 8 * 1024;  // of all heads
   EXPECT_EQ(workspace(a, on(80)), rows * kStatistic + 3 * 8 * 16 * kSum) << "16 tiles of 64 rows, each with a sum";
   a.d_qk = 64;
-  EXPECT_EQ(workspace(a, hopper()), rows * (kStatistic + 64 * kSum) + rows / 64 * 2 * kTurn);
+  EXPECT_EQ(workspace(a, hopper()), rows * (kStatistic + 64 * kSum) + rows / 64 * 2 * kTurn + kCounter);
   a.d_v = 128;
   EXPECT_EQ(workspace(a, hopper()), rows * (kStatistic + 128 * kSum) + rows / 64 * 2 * kTurn);
   a.packed = true;  // one place of 128 rows more for each sequence
@@ -250,7 +250,8 @@ TEST(BackwardGpuPlan, BytesOfTheWorkspace) {
   Attention f32 = problem(1, 1000, 1000, 2, 2, 256);
   f32.dtype = DType::f32;
   EXPECT_EQ(workspace(f32, hopper()), 2 * 1024 * kStatistic + 2 * 32 * kSum) << "tiles of 32 rows";
-  EXPECT_EQ(workspace(problem(2, 0, 700, 8, 2, 64), hopper()), 0U) << "there are no queries";
+  EXPECT_EQ(workspace(problem(2, 0, 700, 8, 2, 64), hopper()), kCounter) << "there are no queries";
+  EXPECT_EQ(workspace(problem(2, 0, 700, 8, 2, 128), hopper()), 0U) << "nor is there a counter of tiles";
 }
 
 /// The variant for unaligned operands finds room in the workspace of the plan's own variant.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <random>
 #include <string>
 #include <utility>
@@ -78,10 +79,9 @@ class Turns {
     const int blocks = static_cast<int>(backward_blocks(a_, Owner::keys, 1));
     if (blocks == 0) return "";  // There is no launch.
     const BackwardDivisors by(a_, Owner::keys, 1);
-    const int tiles = by.tiles.divisor;
     std::string bad;
     for (int block = 0; block < blocks && bad.empty(); ++block) {
-      const BackwardTile t = tile_of(by, tile_of_block(block, tiles, blocks / tiles, together_));
+      const BackwardTile t = tile_of(by, block, blocks);
       if (t.own0 >= t.k.length) continue;
       Kernel::walk(t, [&](int head, int tile) {
         if (bad.empty()) bad = add(t, head, tile, overlap);
@@ -91,9 +91,79 @@ class Turns {
     return bad;
   }
 
+  /// Runs CTAs that go on to the next tile of keys, on a device with room for `room` of them, which start in the order
+  /// of their numbers. A CTA takes its next block before it is done with a tile. Which CTA does something next is
+  /// random. drawn: a counter deals all blocks; else each CTA begins with the block that has its own number.
+  std::string run_on(int ctas, int room, bool drawn, unsigned seed) {
+    const int blocks = static_cast<int>(backward_blocks(a_, Owner::keys, 1));
+    if (blocks == 0) return "";
+    const BackwardDivisors by(a_, Owner::keys, 1);
+    std::mt19937 random(seed);
+    std::deque<Cta> running;
+    std::vector<int> times(static_cast<std::size_t>(blocks));
+    int started = 0, counter = drawn ? 0 : ctas;
+    while (started < ctas || !running.empty()) {
+      while (started < ctas && static_cast<int>(running.size()) < room) running.push_back({.number = started++});
+      std::vector<std::size_t> ready;
+      for (std::size_t i = 0; i < running.size(); ++i) {
+        const std::deque<Work>& works = running[i].works;
+        const bool blocked = !works.empty() && !works.front().steps.empty() && !turn_has_come(works.front());
+        if (!blocked || draws(running[i])) ready.push_back(i);
+      }
+      if (ready.empty()) return text("block ", running.front().works.front().block, " waits for ever");
+      const std::size_t next = ready[random() % ready.size()];
+      Cta& cta = running[next];
+      if (draws(cta)) {
+        const int block = drawn || cta.has_drawn ? counter++ : cta.number;
+        cta.has_drawn = true;
+        cta.no_more = block >= blocks;
+        if (cta.no_more) continue;
+        ++times[static_cast<std::size_t>(block)];
+        Work work{block, tile_of(by, block, blocks), {}};
+        Kernel::walk(work.t, [&](int head, int tile) { work.steps.emplace_back(head, tile); });
+        if (work.t.own0 < work.t.k.length) cta.works.push_back(work);
+      } else if (cta.works.empty()) {
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(next));
+      } else if (Work& work = cta.works.front(); work.steps.empty()) {
+        cta.works.pop_front();
+      } else {
+        const auto [head, tile] = work.steps.front();
+        if (const std::string bad = add(work.t, head, tile, false); !bad.empty())
+          return text("block ", work.block, ", ", bad);
+        work.steps.pop_front();
+      }
+    }
+    for (int block = 0; block < blocks; ++block) {
+      if (times[static_cast<std::size_t>(block)] != 1) return text("block ", block, " is not taken once");
+    }
+    return "";
+  }
+
  private:
+  /// A tile of keys of a CTA, and the steps that are left.
+  struct Work {
+    int block;
+    BackwardTile t;
+    std::deque<std::pair<int, int>> steps;
+  };
+  struct Cta {
+    int number;
+    bool has_drawn = false, no_more = false;
+    std::deque<Work> works{};  // this one, and the next
+  };
+  static bool draws(const Cta& cta) {
+    if (cta.no_more) return false;
+    return cta.works.empty() || (cta.works.size() == 1 && cta.works.front().steps.size() <= 1);
+  }
+  bool turn_has_come(const Work& work) const {
+    const auto [head, tile] = work.steps.front();
+    const std::int64_t row =
+        BackwardLayout::of(a_).first_row(a_, work.t.b, head, work.t.q.begin) + tile * Kernel::kRows;
+    return turns_[static_cast<std::size_t>(row / 64)] >= Kernel::adders_before(a_, work.t, tile);
+  }
   /// Packed tiles are found by a warp.
-  BackwardTile tile_of(const BackwardDivisors& by, int x) const {
+  BackwardTile tile_of(const BackwardDivisors& by, int block, int blocks) const {
+    const int tiles = by.tiles.divisor, x = tile_of_block(block, tiles, blocks / tiles, together_);
     BackwardTile tile{};
     const auto find = [&] {
       tile = BackwardTile::of<Owner::keys, Kernel::kKeys, Kernel::kRows>(a_, by, x, Kernel::kLastTileFirst);
@@ -174,6 +244,35 @@ TEST(BackwardTurns, ComeInAFixedOrder) {
   used.first_k = first_k;
   expect_an_end(used, false);
   expect_an_end(packed({0, 300, 300, 301, 650}, {0, 1, 300, 428, 650}, 650, 650), false);
+}
+
+/// CTAs that go on wait only for tiles that CTAs on the device have drawn or done, however few of them there is room
+/// for.
+TEST(BackwardTurns, ComeWhereCtasGoOn) {
+  static_assert(OnSm90<64>::kTiles.goes_on);
+  const std::vector<std::int32_t> cu_q{0, 300, 300, 301, 650}, cu_k{0, 1, 300, 428, 650};
+  for (AttentionBackwardArgs a :
+       {problem(2, 700, 650), problem(1, 1, 900), problem(3, 0, 300), packed(cu_q, cu_k, 650, 650)}) {
+    for (const int right : {-1, 0}) {
+      a.right = right;
+      for (const int together : {1, 3}) {
+        for (const int ctas : {1, 2, 5, 13}) {
+          for (const int room : {1, 2, ctas}) {
+            const std::string launch = text(ctas, " CTAs, room for ", room, ", right ", right, ", together ", together);
+            for (unsigned seed = 0; seed < 4; ++seed)
+              ASSERT_EQ(Turns<OnSm90<64>>(a, together).run_on(ctas, room, true, seed), "") << launch;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// If each CTA began with the block of its own number, one that goes on could wait for one that finds no room.
+TEST(BackwardTurns, DoNotComeWhereCtasBeginWithTheirNumbers) {
+  const AttentionBackwardArgs a = problem(2, 700, 650);
+  EXPECT_EQ(Turns<OnSm90<64>>(a, 1).run_on(5, 5, false, 1), "");
+  EXPECT_NE(Turns<OnSm90<64>>(a, 1).run_on(5, 1, false, 1), "");
 }
 
 /// Sequences that overlap have more tiles of keys than there are CTAs. Those of the last tiles are missing then, for

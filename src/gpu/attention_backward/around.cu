@@ -48,7 +48,7 @@ FALCHION_DEVICE float part_of_delta(const Element* grad_o, std::int64_t column_s
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     row_statistics(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
-                   float unit, int summed) {
+                   float unit, int summed, unsigned* counter) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
   int m, h, b = 0;
@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t block = (std::int64_t{b} * a.h_q + h) * layout.rows + m * kTileRows;
   if (summed > 0 && !a.any_order && m * kTileRows < layout.rows && threadIdx.x < kTileRows / 64 * 2)
     layout.turns(a)[block / 64 * 2 + threadIdx.x] = 0;
+  if (counter != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *counter = 0;
   if (a.cu_q != nullptr)
     m = find_sequence<kTileRows>(
         a.b, m, [&](int b) { return rows_of_q(a, b).length; }, &b);
@@ -200,30 +201,33 @@ cudaError_t launch_sink_sums(const AttentionBackwardArgs& a, void* stream) {
 }
 
 template <class Element>
-cudaError_t launch_row_statistics(const AttentionBackwardArgs& a, float unit, int summed, void* stream) {
+cudaError_t launch_row_statistics(const AttentionBackwardArgs& a, float unit, int summed, unsigned* counter,
+                                  void* stream) {
   AttentionBackwardArgs tiled = a;
   tiled.row_tiles = backward_tiles(a, a.s_q, a.total_q, kTileRows);
   const std::int64_t blocks = backward_blocks(tiled, Owner::rows, 1);
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (blocks == 0 && counter != nullptr)
+    return cudaMemsetAsync(counter, 0, sizeof(*counter), static_cast<cudaStream_t>(stream));
   if (blocks == 0) return cudaSuccess;
   return launch_kernel<row_statistics<Element>>(static_cast<unsigned>(blocks), kThreads, 0, stream, a.early, tiled,
-                                                BackwardDivisors(tiled, Owner::rows, 1), unit, summed);
+                                                BackwardDivisors(tiled, Owner::rows, 1), unit, summed, counter);
 }
 
 }  // namespace
 
 template <class Element>
-int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summed, void* stream) {
+int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summed, unsigned* counter, void* stream) {
   if (a.zero_unused) {
     const cudaError_t error = a.grads_f32 ? clear_gradients<float>(a, stream) : clear_gradients<Element>(a, stream);
     if (error != cudaSuccess) return error;
   }
-  const cudaError_t error = launch_row_statistics<Element>(a, unit, summed, stream);
+  const cudaError_t error = launch_row_statistics<Element>(a, unit, summed, counter, stream);
   return error == cudaSuccess ? launch_sink_sums(a, stream) : error;
 }
-template int launch_before_backward<float>(const AttentionBackwardArgs&, float, int, void*);
-template int launch_before_backward<cutlass::half_t>(const AttentionBackwardArgs&, float, int, void*);
-template int launch_before_backward<cutlass::bfloat16_t>(const AttentionBackwardArgs&, float, int, void*);
+template int launch_before_backward<float>(const AttentionBackwardArgs&, float, int, unsigned*, void*);
+template int launch_before_backward<cutlass::half_t>(const AttentionBackwardArgs&, float, int, unsigned*, void*);
+template int launch_before_backward<cutlass::bfloat16_t>(const AttentionBackwardArgs&, float, int, unsigned*, void*);
 
 int launch_slope_sums(const AttentionBackwardArgs& a, int rows, void* stream) {
   const std::int64_t blocks = (a.alibi_summed ? 1 : a.b) * a.h_q;

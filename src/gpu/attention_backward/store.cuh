@@ -39,8 +39,8 @@ struct GradientRows {
 /// quad exchange the columns of 4 atoms, so that each lane has all 8 columns of one atom.
 template <class Element, int kColumns, int kWarps, class Gradient, class Counts>
 FALCHION_DEVICE void store_rows(const AttentionBackwardArgs& a, const GradientRows& to, const Gradient& gradient,
-                                Counts counts) {
-  const int thread = static_cast<int>(threadIdx.x) % (32 * kWarps), lane = thread % 4;
+                                Counts counts, int thread_of_cta = static_cast<int>(threadIdx.x)) {
+  const int thread = thread_of_cta % (32 * kWarps), lane = thread % 4;
   CUTE_UNROLL
   for (int r = 0; r < 2; ++r) {
     const int row = to.row0 + thread / 32 * 16 + thread % 32 / 4 + 8 * r;

@@ -154,7 +154,7 @@ cudaError_t launch_sweep(const AttentionBackwardArgs& a, void* stream) {
 /// Enqueues the whole pass except grad_bias and returns a cudaError_t.
 template <class Math, class Pairs>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
-  int error = launch_before_backward<typename Math::Element>(a, Pairs::kUnit, 0, stream);
+  int error = launch_before_backward<typename Math::Element>(a, Pairs::kUnit, 0, nullptr, stream);
   if (error == cudaSuccess && a.grad_k.data != nullptr) error = launch_sweep<Math, Pairs, Owner::keys>(a, stream);
   if (error == cudaSuccess && (a.grad_q.data != nullptr || a.grad_alibi.data != nullptr))
     error = launch_sweep<Math, Pairs, Owner::rows>(a, stream);

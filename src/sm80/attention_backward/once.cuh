@@ -13,7 +13,7 @@ using namespace gpu;
 /// to grad_q.
 template <class Config>
 int launch_attention_backward_once(const AttentionBackwardArgs& a, void* stream) {
-  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, nullptr, stream);
   const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
   if (blocks > INT32_MAX || tiles > INT32_MAX)
     return cudaErrorInvalidConfiguration;  // packed lengths are known too late for the plan

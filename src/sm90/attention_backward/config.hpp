@@ -26,6 +26,13 @@ struct BackwardSums {
   std::int64_t since;  // a row sees no key before row + since
 };
 
+/// A tile of keys of a CTA. Consumers have no registers to spare for what they must know of it.
+struct BackwardWork {
+  BackwardTile tile;
+  int first;   // the first tile of rows that the CTA visits in each head
+  bool there;  // false: there are no more tiles
+};
+
 /// A CTA owns a tile of N keys x D head dims and visits tiles of M query rows. Each of its two consumer warpgroups has
 /// 64 of the keys. It computes S^T = K Q^T and dP^T = V dO^T, whose rows are keys, so that P^T and dS^T are operands of
 /// the next products in the registers where they were made. dS also goes through shared memory, because dQ = dS K needs
@@ -37,9 +44,11 @@ struct AttentionBackwardConfig {
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys;
   static constexpr int kStagesQ = kTile.stages_q, kStagesGradO = kTile.stages_grad_o;
   static constexpr int kConsumers = BackwardTiles::kConsumers, kThreads = kTile.threads();
-  static constexpr int kStagesDs = BackwardTiles::kStagesDs;
+  static constexpr int kStagesDs = BackwardTiles::kStagesDs, kWorks = kTile.works();
+  static constexpr bool kGoesOn = kTile.goes_on;
   static constexpr BackwardTurns kTurns = kTile.turns;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
+  static_assert(sizeof(BackwardWork) == BackwardTiles::kWorkBytes);
   static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
   static_assert(kStagesDs == 2, "the consumers find the previous tile of dS by stage ^ 1");
   static_assert(kKeys == 64 * kConsumers && (kRows == 64 || kRows == 128) && kD % 64 == 0);
@@ -80,14 +89,14 @@ struct AttentionBackwardConfig {
     alignas(16) float lse[kStagesQ][kRows], delta[kStagesQ][kRows];
     int row0[kStagesQ];                 // the first row of the tile
     bool masked[kStagesQ][kConsumers];  // some pairs of its rows and a warpgroup's keys are masked
-    BackwardTile tile;                  // consumers have no registers to spare for it
-    int first;                          // the first tile of rows that this CTA visits in each head
+    BackwardWork work[kWorks];
     BackwardSums to_add[kConsumers];
     // full: the bytes have arrived. ready: masked-out lines have been cleared. empty: each consumer warp has read it.
     BarrierOfBytes full_keys, full_rows[kStagesQ];
     Barrier ready_keys, ready_rows[kStagesQ], empty_q[kStagesQ], empty_grad_o[kStagesGradO];
     Barrier full_ds[kStagesDs], empty_ds[kStagesDs];
     Barrier full_dq[kConsumers], empty_dq[kConsumers];
+    Barrier full_work[kWorks], empty_work[kWorks], empty_keys;  // only used where CTAs go on
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes == kTile.shared_bytes() && kSharedBytes <= 227 * 1024);

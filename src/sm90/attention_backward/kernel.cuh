@@ -28,24 +28,45 @@ class BackwardConsumer {
   static constexpr bool kReadEarly = kRows == 64;        // with more rows there are not enough registers
 
   FALCHION_DEVICE BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
-      : a(a), shared(shared), warpgroup(warpgroup), wants_q(a.grad_q.data != nullptr), unit(a.scale * kLog2e) {
-    const BackwardTile& t = shared.tile;
-    count = (t.end - t.begin) * t.heads;
+      : a(a), shared(shared), warpgroup(warpgroup), wants_q(a.grad_q.data != nullptr), unit(a.scale * kLog2e) {}
+
+  FALCHION_DEVICE void run() {
+    if constexpr (!Config::kGoesOn) {
+      compute_tile();
+    } else {
+      if (warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
+      CUTE_NO_UNROLL
+      for (;; at_work.advance()) {
+        shared.full_work[at_work.stage].wait(at_work.parity);
+        if (!shared.work[at_work.stage].there) return;
+        compute_tile();
+        __syncwarp();
+        release(shared.empty_work[at_work.stage]);
+      }
+    }
   }
 
-  /// Each step has five products. S starts while dK of the previous step still runs, and dQ of the previous step runs
-  /// under the arithmetic of this step, so that the tensor cores always have work.
-  FALCHION_DEVICE void run() {
+ private:
+  /// Computes grad_k and grad_v of a tile of keys. Each step has five products. S starts while dK of the previous step
+  /// still runs, and dQ of the previous step runs under the arithmetic of this step, so that the tensor cores always
+  /// have work. A CTA that goes on gives the keys back before it stores dK, so that the next ones come meanwhile.
+  FALCHION_DEVICE void compute_tile() {
+    const BackwardTile& t = tile();
+    const int count = (t.end - t.begin) * t.heads;  // steps
     clear(rDk);
     clear(rDv);
     if (count == 0) {  // no row sees these keys
+      if constexpr (Config::kGoesOn) {
+        shared.ready_keys.wait(parity_of_keys());
+        release(shared.empty_keys);
+      }
       store_dv();
       return store_dk();
     }
-    shared.ready_keys.wait(0);
+    shared.ready_keys.wait(parity_of_keys());
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
-    if (warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
+    if (!Config::kGoesOn && warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
     int step = 0;
     do {
       shared.ready_rows[at.stage].wait(at.parity);
@@ -55,7 +76,7 @@ class BackwardConsumer {
       if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
       masked = shared.masked[at.stage][warpgroup];
       warpgroup_wait<1>();  // the products of the previous step; S still runs
-      if (step > 0) release(shared.empty_q[at.stage == 0 ? Config::kStagesQ - 1 : at.stage - 1]);
+      if (step > 0) release_q_before();
       start_dp();  // dP^T = V dO^T
       pass_turn<BackwardTurns::starting_scores>();
       wait_multiply<1>(rS);
@@ -75,7 +96,7 @@ class BackwardConsumer {
       release(shared.empty_grad_o[at_grad_o.stage]);
       if (step > 0) {
         release(shared.empty_ds[ds_before()]);
-        if (wants_q) put_dq(step - 1);
+        if (wants_q) put_dq(parity_of_dq(step - 1));
       }
       at.advance();
       at_grad_o.advance();
@@ -86,13 +107,17 @@ class BackwardConsumer {
     warpgroup_wait<1>();  // dK; dQ still runs
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
+    if constexpr (Config::kGoesOn) release_q_before();
     store_dv();
     wait_multiply<0>(rDq);
-    if (wants_q) put_dq(count - 1);
+    if constexpr (Config::kGoesOn) {
+      release(shared.empty_keys);
+      release(shared.empty_ds[ds_before()]);
+    }
+    if (wants_q) put_dq(parity_of_dq(count - 1));
     store_dk();
   }
 
- private:
   using MmaScores = typename Config::MmaScores;
   using MmaKeys = typename Config::MmaKeys;
   using MmaRows = typename Config::MmaRows;
@@ -101,15 +126,20 @@ class BackwardConsumer {
   using Rows_ = decltype(partition_fragment_C(MmaRows{}, Shape<Int<kRows>, Int<Config::kColumnsDq>>{}));
   using Rounded = decltype(make_tensor<Element>(Layout<Int<kRows / 2>>{}));
 
+  FALCHION_DEVICE const BackwardTile& tile() const { return shared.work[Config::kGoesOn ? at_work.stage : 0].tile; }
+  FALCHION_DEVICE unsigned parity_of_keys() const { return Config::kGoesOn ? static_cast<unsigned>(at_work.stage) : 0; }
   FALCHION_DEVICE void store_dk() const { store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale); }
   FALCHION_DEVICE void store_dv() const { store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1); }
   template <class Fragment>
   FALCHION_DEVICE void store_keys(const Fragment& gradient, const View& x, int d, float scale) const {
     if (x.data == nullptr) return;
-    const BackwardTile& t = shared.tile;
+    const BackwardTile& t = tile();
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
     const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
-    store_rows<Element, Config::kD, 4>(a, to, gradient, [](int) { return true; });
+    int thread = static_cast<int>(threadIdx.x);
+    if constexpr (Config::kGoesOn) asm volatile("" : "+r"(thread));  // else addresses are kept from tile to tile
+    store_rows<Element, Config::kD, 4>(
+        a, to, gradient, [](int) { return true; }, thread);
   }
   template <BackwardTurns turns>
   FALCHION_DEVICE void take_turn() const {
@@ -118,6 +148,9 @@ class BackwardConsumer {
   template <BackwardTurns turns = Config::kTurns>
   FALCHION_DEVICE void pass_turn() const {
     if constexpr (Config::kTurns == turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup ^ 1);
+  }
+  FALCHION_DEVICE void release_q_before() const {
+    release(shared.empty_q[at.stage == 0 ? Config::kStagesQ - 1 : at.stage - 1]);
   }
   FALCHION_DEVICE int ds_before() const { return at_ds.stage ^ 1; }
   FALCHION_DEVICE void wait_ds_before() const {
@@ -211,7 +244,7 @@ class BackwardConsumer {
   /// Finds which rows of this thread see its two keys. A thread has rows `row0` + 8 i and the ones after these, bits
   /// 2 i and 2 i + 1. The rows that see a key are an interval, and those that count for nothing are not seen.
   FALCHION_DEVICE void find_seen(int q0) {
-    const BackwardTile& t = shared.tile;
+    const BackwardTile& t = tile();
     const int lane = static_cast<int>(threadIdx.x) % 32, row0 = lane % 4 * 2;
     const int key = t.own0 + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     std::uint32_t counts = 0;
@@ -258,11 +291,15 @@ class BackwardConsumer {
     __syncwarp();
     release(shared.full_ds[at_ds.stage]);
   }
+  /// The parity for which the next dQ waits: that of step `step` of a CTA with one tile, and else of all its steps.
+  FALCHION_DEVICE unsigned parity_of_dq(int step) const {
+    return static_cast<unsigned>(Config::kGoesOn ? at_ds.stage : step % 2 ^ 1);
+  }
   /// Writes this warpgroup's part of dQ, in the order of its registers, and signals the thread that adds it. That
   /// thread makes it visible to the copy engine (the fence): here the fence would take 200 clocks, in which the tensor
   /// cores would run dry.
-  FALCHION_DEVICE void put_dq(int step) {
-    shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
+  FALCHION_DEVICE void put_dq(unsigned parity) {
+    shared.empty_dq[warpgroup].wait(parity);
     auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;
     CUTE_UNROLL
     for (int i = 0; i < size(rDq); i += 4) to[i / 4 * 128] = {rDq(i), rDq(i + 1), rDq(i + 2), rDq(i + 3)};
@@ -279,7 +316,7 @@ class BackwardConsumer {
   RingPosition<Config::kStagesQ> at;
   RingPosition<Config::kStagesGradO> at_grad_o;
   RingPosition<Config::kStagesDs> at_ds;
-  int count;  // steps
+  RingPosition<Config::kWorks> at_work;
 
   const AttentionBackwardArgs& a;
   Shared& shared;
@@ -292,7 +329,7 @@ class BackwardConsumer {
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     attention_backward(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
-                       const __grid_constant__ BackwardMaps maps, int together) {
+                       const __grid_constant__ BackwardMaps maps, int together, int all_heads, unsigned* counter) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
@@ -315,17 +352,26 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       shared.full_dq[i].init(4);
       shared.empty_dq[i].init(1);
     }
+    if constexpr (Config::kGoesOn) {
+      shared.empty_keys.init(4 * Config::kConsumers);
+      for (int i = 0; i < Config::kWorks; ++i) {
+        shared.full_work[i].init(1);
+        shared.empty_work[i].init(4 * Config::kConsumers + 1 + (a.grad_q.data != nullptr ? Config::kConsumers : 0));
+      }
+    }
     cutlass::arch::fence_barrier_init();
   }
   wait_for_earlier_kernels();
-  const int tiles = by.tiles.divisor, heads = static_cast<int>(gridDim.x) / tiles;
-  const int block = tile_of_block(static_cast<int>(blockIdx.x), tiles, heads, together);
-  const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
-  if (t.own0 >= t.k.length) return;
-  if (loads) {
-    load_keys<Config>(t, maps, shared);
-    shared.tile = t;
-    shared.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+  if constexpr (!Config::kGoesOn) {
+    const int tiles = by.tiles.divisor, heads = static_cast<int>(gridDim.x) / tiles;
+    const int block = tile_of_block(static_cast<int>(blockIdx.x), tiles, heads, together);
+    const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
+    if (t.own0 >= t.k.length) return;
+    if (loads) {
+      if (t.begin < t.end) load_keys<Config>(t, maps, shared);  // on their way before the other threads know the tile
+      shared.work[0].tile = t;
+      shared.work[0].first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+    }
   }
   __syncthreads();
   if (warpgroup == Config::kConsumers) {
@@ -333,8 +379,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const bool leader = threadIdx.x % 32 == 0;
     if (warp == 0 && leader) load_backward<Config>(a, maps, shared);
-    if (warp == 1) guard_backward<Config>(a, shared);
-    if (warp >= 2 && leader) add_dq<Config>(a, warp - 2, shared);
+    if (warp == 1) guard_backward<Config>(a, by, maps, together, all_heads, counter, shared);
+    if constexpr (Config::kGoesOn) {
+      if (warp == 2 && leader) add_dq<Config>(a, _0{}, shared);
+      if (warp == 3 && leader) add_dq<Config>(a, _1{}, shared);
+    } else {
+      if (warp >= 2 && leader) add_dq<Config>(a, warp - 2, shared);
+    }
   } else {
     cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
     BackwardConsumer<Config>(a, shared, warpgroup).run();

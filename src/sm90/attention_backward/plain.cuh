@@ -12,17 +12,19 @@ namespace falchion::sm90 {
 /// to grad_q.
 template <class Config>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
-  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);
+  unsigned* counter = Config::kGoesOn ? BackwardLayout::of(a).tile_counter(a, Config::kD) : nullptr;
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, counter, stream);
   const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
   if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (error == cudaSuccess && blocks > 0) {
     BackwardMaps maps;
     error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
-    const int together = heads_together(blocks / a.key_tiles, a.ctas_at_once, tiles_at_once(a));
-    error = launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads,
-                                                      Config::kSharedBytes, stream, a.early, a,
-                                                      BackwardDivisors(a, Owner::keys, 1), maps, together);
+    const std::int64_t heads = blocks / a.key_tiles, ctas = Config::kGoesOn ? std::min(blocks, a.ctas_at_once) : blocks;
+    const int together = heads_together(heads, a.ctas_at_once, tiles_at_once(a));
+    error = launch_kernel<attention_backward<Config>>(
+        static_cast<unsigned>(ctas), Config::kThreads, Config::kSharedBytes, stream, a.early, a,
+        BackwardDivisors(a, Owner::keys, 1), maps, together, static_cast<int>(heads), counter);
   }
   if (error == cudaSuccess && tiles > 0 && a.grad_q.data != nullptr)
     error = launch_kernel<finish_grad_q<Config>>(static_cast<unsigned>(tiles), 128 * Config::kConsumers, 0, stream,

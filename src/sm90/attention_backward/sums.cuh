@@ -50,48 +50,50 @@ struct BackwardTurn {
 /// tile instead, so that the sums need not be cleared. A CTA waits only for CTAs with smaller numbers, which all GPUs
 /// known to us start earlier. It asks for the next turn while a tile is being written; where CTAs are more than a step
 /// apart it has then come, and costs no time. With any_order the sums have been cleared, and a CTA adds at any time.
-template <class Config>
-FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, int part, typename Config::Shared& shared) {
+template <class Config, class Part>
+FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, Part part, typename Config::Shared& shared) {
   if (a.grad_q.data == nullptr) return;
-  const BackwardTile& t = shared.tile;
   const BackwardLayout layout = BackwardLayout::of(a);
   const std::uint32_t from = cute::cast_smem_ptr_to_uint(shared.dq[part]);
   BackwardSums& to = shared.to_add[part];
-  const std::int64_t row_of_head = layout.first_row(a, t.b, t.h, t.q.begin);
-  to = {layout.grad_q_sums(a) + row_of_head * Config::kD + part * Config::kSizeDq,
-        layout.turns(a) + row_of_head / 64 * 2 + part, layout.rows, t.mask.shift - t.mask.left};
-  asm volatile("fence.proxy.async.global;" ::: "memory");  // after the kernel that has cleared the sums
-  BackwardStep step(t, shared.first);
-  BackwardTurn turn = BackwardTurn::of<Config>(t, to, step);
-  unsigned added = 0;  // CTAs to the sums of this step, when they were last counted
-  unsigned parity = 0;
-  CUTE_NO_UNROLL
-  for (; step.there(); parity ^= 1) {
-    if (!a.any_order && added < turn.before) wait_for_adders(turn.counter(to), turn.before);
-    shared.full_dq[part].wait(parity);
-    // Makes the consumers' writes visible to the copy. A fence may lie anywhere between write and copy, here after the
-    // barrier.
-    publish_to_async();
-    if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
-    const auto sums = __cvta_generic_to_global(to.sums + turn.row * Config::kD);
-    if (turn.before == 0 && !a.any_order) {
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(sums), "r"(from),
-                   "n"(Config::kSizeDq * 4)
-                   : "memory");
-    } else {
-      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(sums), "r"(from),
-                   "n"(Config::kSizeDq * 4)
-                   : "memory");
+  unsigned parity = 0, added = 0;  // added: CTAs to the sums of a step, when they were last counted
+  for_each_work<Config>(shared, [&](const BackwardWork& work) {
+    const BackwardTile& t = work.tile;
+    const std::int64_t row_of_head = layout.first_row(a, t.b, t.h, t.q.begin);
+    to = {layout.grad_q_sums(a) + row_of_head * Config::kD + part * Config::kSizeDq,
+          layout.turns(a) + row_of_head / 64 * 2 + part, layout.rows, t.mask.shift - t.mask.left};
+    asm volatile("fence.proxy.async.global;" ::: "memory");  // after the kernel that has cleared the sums
+    BackwardStep step(t, work.first);
+    BackwardTurn turn = BackwardTurn::of<Config>(t, to, step);
+    added = 0;
+    CUTE_NO_UNROLL
+    for (; step.there(); parity ^= 1) {
+      if (!a.any_order && added < turn.before) wait_for_adders(turn.counter(to), turn.before);
+      shared.full_dq[part].wait(parity);
+      // Makes the consumers' writes visible to the copy. A fence may lie anywhere between write and copy, here after
+      // the barrier.
+      publish_to_async();
+      if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
+      const auto sums = __cvta_generic_to_global(to.sums + turn.row * Config::kD);
+      if (turn.before == 0 && !a.any_order) {
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(sums), "r"(from),
+                     "n"(Config::kSizeDq * 4)
+                     : "memory");
+      } else {
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(sums),
+                     "r"(from), "n"(Config::kSizeDq * 4)
+                     : "memory");
+      }
+      cute::tma_store_arrive();
+      unsigned* const counter = turn.counter(to);
+      step.advance();
+      if (step.there()) turn = BackwardTurn::of<Config>(t, to, step);
+      if (!a.any_order) added = turns_passed(turn.counter(to));
+      cute::tma_store_wait<0>();  // it has been read
+      shared.empty_dq[part].arrive();
+      if (!a.any_order) count_as_added(counter);
     }
-    cute::tma_store_arrive();
-    unsigned* const counter = turn.counter(to);
-    step.advance();
-    if (step.there()) turn = BackwardTurn::of<Config>(t, to, step);
-    if (!a.any_order) added = turns_passed(turn.counter(to));
-    cute::tma_store_wait<0>();  // it has been read
-    shared.empty_dq[part].arrive();
-    if (!a.any_order) count_as_added(counter);
-  }
+  });
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // it has been written, before the CTA ends
 }
 

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, then the kernel.
 template <class Config>
 int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream) {
-  int error = launch_before_backward<typename Config::Element>(a, kLog2e, 0, stream);
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, 0, nullptr, stream);
   const std::int64_t keys = a.grad_k.data != nullptr ? backward_blocks(a, Owner::keys, 1) : 0;
   const std::int64_t rows = a.grad_q.data != nullptr ? backward_blocks(a, Owner::rows, 1) : 0;
   if (keys + rows > INT32_MAX)

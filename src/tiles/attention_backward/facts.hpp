@@ -20,11 +20,13 @@ struct attention_backward {
   }
   static constexpr gpu::BackwardVariantFacts sm90(VariantKind kind, VariantType, int d) {
     if (kind == VariantKind::wide) return {sm90::attention_backward_wide_facts(d), of_statistics};
-    return {sm90::attention_backward_facts(d), workspace_of_sums(d)};
+    return {sm90::attention_backward_facts(d), workspace_of_sums(d, sm90::attention_backward_tiles(d).goes_on)};
   }
 
  private:
-  static constexpr auto workspace_of_sums(int d) -> decltype(gpu::BackwardVariantFacts::workspace) {
+  /// drawn: CTAs draw their tiles of keys from a counter.
+  static constexpr auto workspace_of_sums(int d, bool drawn = false) -> decltype(gpu::BackwardVariantFacts::workspace) {
+    if (drawn) return d <= 64 ? with_counter<64> : with_counter<128>;
     return d <= 64 ? with_sums<64> : with_sums<128>;
   }
   static std::size_t of_statistics(const gpu::AttentionBackwardArgs& a) {
@@ -38,6 +40,10 @@ struct attention_backward {
   static std::size_t with_sums(const gpu::AttentionBackwardArgs& a) {
     const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
     return layout.statistics_bytes(a) + layout.grad_q_sums_bytes(a, d) + layout.turns_bytes(a);
+  }
+  template <int d>
+  static std::size_t with_counter(const gpu::AttentionBackwardArgs& a) {
+    return with_sums<d>(a) + sizeof(*gpu::BackwardLayout::of(a).tile_counter(a, d));
   }
 };
 

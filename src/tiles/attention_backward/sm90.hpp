@@ -30,19 +30,23 @@ struct BackwardTiles {
   int stages_q = 0, stages_grad_o = 0;                 // tiles in flight
   int consumer_registers = 0, producer_registers = 0;  // of a thread
   BackwardTurns turns = BackwardTurns::starting_scores;
+  bool goes_on = false;  // there are as many CTAs as fit, and each goes on to the next tile of keys
 
   static constexpr int kConsumers = 2;
-  static constexpr int kStagesDs = 2;       // tiles of dS
-  static constexpr int kBarrierBytes = 8;   // of a barrier
-  static constexpr int kRecordBytes = 264;  // at most: the record of the CTA's tile and the fields beside it
+  static constexpr int kStagesDs = 2;      // tiles of dS
+  static constexpr int kBarrierBytes = 8;  // of a barrier
+  static constexpr int kWorkBytes = 128;   // of the record of a tile of keys
+  static constexpr int kFieldBytes = 136;  // at most: the fields beside the records
   constexpr int threads() const { return 128 * (kConsumers + 1); }
-  /// K, V, the stages of q with their statistics, those of grad_o, dS, the tile of grad_q in f32, and the barriers.
+  constexpr int works() const { return goes_on ? 2 : 1; }  // records of the CTA's tiles: this one, and the next
+  /// K, V, the stages of q with their statistics, those of grad_o, dS, the tile of grad_q in f32, the records and the
+  /// barriers.
   constexpr int shared_bytes() const {
     const int rows_of_q = stages_q * rows, rows_of_grad_o = stages_grad_o * rows;
     const int tiles = 2 * (2 * keys * d + (rows_of_q + rows_of_grad_o) * d + kStagesDs * rows * keys) + 4 * rows * d;
-    const int statistics = 8 * rows_of_q,
-              barriers = kBarrierBytes * (2 + 3 * stages_q + stages_grad_o + 2 * kStagesDs + 2 * kConsumers);
-    return tiles + (statistics + kRecordBytes + barriers + 1023) / 1024 * 1024;
+    const int fields = 8 * rows_of_q + kWorkBytes * works() + kFieldBytes;  // and the statistics
+    const int barriers = 3 + 2 * works() + 3 * stages_q + stages_grad_o + 2 * kStagesDs + 2 * kConsumers;
+    return tiles + (fields + kBarrierBytes * barriers + 1023) / 1024 * 1024;
   }
 };
 

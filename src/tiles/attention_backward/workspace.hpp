@@ -71,6 +71,10 @@ struct BackwardLayout {
   FALCHION_HD std::size_t grad_q_sums_bytes(const AttentionBackwardArgs& a, int d) const {
     return static_cast<std::size_t>(heads(a) * rows) * static_cast<std::size_t>(d) * sizeof(float);
   }
+  /// After the sums, where CTAs go on to the next tile of keys: the counter from which they draw it.
+  FALCHION_HD unsigned* tile_counter(const AttentionBackwardArgs& a, int d) const {
+    return reinterpret_cast<unsigned*>(a.workspace + statistics_bytes(a) + turns_bytes(a) + grad_q_sums_bytes(a, d));
+  }
 };
 
 /// Tiles of `rows` rows that a head is cut into; packed: an upper bound for `total` rows of b sequences.
