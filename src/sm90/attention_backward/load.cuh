@@ -24,6 +24,18 @@ FALCHION_DEVICE void load_keys(const BackwardTile& t, const BackwardMaps& maps, 
   load(maps.v, shared.v);
 }
 
+/// Brings the keys of a tile into the L2, from which they come faster when the keys before are given back. One thread.
+template <class Config>
+FALCHION_DEVICE void prefetch_keys(const BackwardTile& t, const BackwardMaps& maps) {
+  CUTE_UNROLL
+  for (const CUtensorMap* map : {&maps.k, &maps.v}) {
+    CUTE_UNROLL
+    for (int i = 0; i < Config::kBoxes; ++i)
+      cute::SM90_TMA_LOAD_4D::PREFETCH::copy(map, Config::kBox * i, t.h_kv, static_cast<int>(t.k.begin) + t.own0,
+                                             static_cast<int>(t.k.batch));
+  }
+}
+
 /// Calls visit(work) for each tile of keys of this CTA: one, or as many as the guard draws. One thread.
 template <class Config, class Visit>
 FALCHION_DEVICE void for_each_work(typename Config::Shared& shared, Visit visit) {
@@ -184,6 +196,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
       __syncwarp();
       if (lane == 0) shared.full_work[at_work.stage].arrive();
       if (!work.there) return;
+      if (lane == 0) prefetch_keys<Config>(t, maps);
       const unsigned parity = n % 2;  // of the keys
       shared.empty_keys.wait(parity ^ 1);
       if (lane == 0) load_keys<Config>(t, maps, shared);
