@@ -135,11 +135,21 @@ class BackwardConsumer {
     if (x.data == nullptr) return;
     const BackwardTile& t = tile();
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
-    const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
+    const bool wide = !a.grads_f32 && a.grads_aligned;
     int thread = static_cast<int>(threadIdx.x);
     if constexpr (Config::kGoesOn) asm volatile("" : "+r"(thread));  // else addresses are kept from tile to tile
-    store_rows<Element, Config::kD, 4>(
-        a, to, gradient, [](int) { return true; }, thread);
+    const auto store = [&](bool wide) {
+      const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, wide};
+      store_rows<Element, Config::kD, 4>(
+          a, to, gradient, [](int) { return true; }, thread);
+    };
+    if constexpr (!Config::kGoesOn) {
+      store(wide);
+    } else if (wide) {  // once, and not for every four columns
+      store(true);
+    } else {
+      store(false);
+    }
   }
   template <BackwardTurns turns>
   FALCHION_DEVICE void take_turn() const {
