@@ -97,6 +97,33 @@ struct AttentionBackwardConfig {
     Barrier full_ds[kStagesDs], empty_ds[kStagesDs];
     Barrier full_dq[kConsumers], empty_dq[kConsumers];
     Barrier full_work[kWorks], empty_work[kWorks], empty_keys;  // only used where CTAs go on
+
+    FALCHION_DEVICE void init_barriers(bool wants_q) {
+      constexpr int kWarps = 4 * kConsumers;
+      full_keys.init(2);
+      ready_keys.init(1);
+      for (int i = 0; i < kStagesQ; ++i) {
+        full_rows[i].init(4);
+        ready_rows[i].init(1);
+        empty_q[i].init(kWarps);
+      }
+      for (int i = 0; i < kStagesGradO; ++i) empty_grad_o[i].init(kWarps);
+      for (int i = 0; i < kStagesDs; ++i) {
+        full_ds[i].init(kWarps);
+        empty_ds[i].init(kWarps);
+      }
+      for (int i = 0; i < kConsumers; ++i) {
+        full_dq[i].init(4);
+        empty_dq[i].init(1);
+      }
+      if constexpr (kGoesOn) {
+        empty_keys.init(kWarps);
+        for (int i = 0; i < kWorks; ++i) {
+          full_work[i].init(1);
+          empty_work[i].init(kWarps + 1 + (wants_q ? kConsumers : 0));  // and the loader, and those that add
+        }
+      }
+    }
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes == kTile.shared_bytes() && kSharedBytes <= 227 * 1024);

@@ -346,29 +346,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int warpgroup = cutlass::canonical_warp_group_idx();
   const bool loads = threadIdx.x == 128 * Config::kConsumers;
   if (loads) {
-    shared.full_keys.init(2);
-    shared.ready_keys.init(1);
-    for (int i = 0; i < Config::kStagesQ; ++i) {
-      shared.full_rows[i].init(4);
-      shared.ready_rows[i].init(1);
-      shared.empty_q[i].init(4 * Config::kConsumers);
-    }
-    for (int i = 0; i < Config::kStagesGradO; ++i) shared.empty_grad_o[i].init(4 * Config::kConsumers);
-    for (int i = 0; i < Config::kStagesDs; ++i) {
-      shared.full_ds[i].init(4 * Config::kConsumers);
-      shared.empty_ds[i].init(4 * Config::kConsumers);
-    }
-    for (int i = 0; i < Config::kConsumers; ++i) {
-      shared.full_dq[i].init(4);
-      shared.empty_dq[i].init(1);
-    }
-    if constexpr (Config::kGoesOn) {
-      shared.empty_keys.init(4 * Config::kConsumers);
-      for (int i = 0; i < Config::kWorks; ++i) {
-        shared.full_work[i].init(1);
-        shared.empty_work[i].init(4 * Config::kConsumers + 1 + (a.grad_q.data != nullptr ? Config::kConsumers : 0));
-      }
-    }
+    shared.init_barriers(a.grad_q.data != nullptr);
     cutlass::arch::fence_barrier_init();
   }
   wait_for_earlier_kernels();
@@ -379,8 +357,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if (t.own0 >= t.k.length) return;
     if (loads) {
       if (t.begin < t.end) load_keys<Config>(t, maps, shared);  // on their way before the other threads know the tile
-      shared.work[0].tile = t;
-      shared.work[0].first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+      write_work<Config>(a, t, shared.work[0]);
     }
   }
   __syncthreads();

@@ -101,7 +101,14 @@ FALCHION_DEVICE Range rows_without_mask(const BackwardTile& t, int warpgroup) {
   return {max(first, std::int64_t{0}), max(past, std::int64_t{0})};
 }
 
-/// Draws blocks until one has keys, and writes what the other warps must know of its tile. Called by a whole warp. Even
+/// Writes what the warps of a CTA must know of one of its tiles.
+template <class Config>
+FALCHION_DEVICE void write_work(const AttentionBackwardArgs& a, const BackwardTile& t, BackwardWork& work) {
+  work.tile = t;
+  work.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+}
+
+/// Draws blocks until one has keys, and writes the record of its tile. Called by a whole warp. Even
 /// the first block of a CTA is drawn: so blocks with smaller numbers belong to CTAs that have started, and a CTA that
 /// waits for its turn waits for none that needs its place on the device.
 template <class Config>
@@ -117,9 +124,8 @@ FALCHION_DEVICE void draw_work(const AttentionBackwardArgs& a, const BackwardDiv
     if (!there) continue;
     const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(
         a, by, tile_of_block(static_cast<int>(block), tiles, heads, together));
-    work.tile = t;
     has_keys = t.own0 < t.k.length;
-    work.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
+    write_work<Config>(a, t, work);
   }
   if (lane == 0) work.there = there;
 }
