@@ -22,8 +22,10 @@ namespace {
 /// What is done otherwise than in the kernel, to see that the model finds it.
 enum class Mistake {
   none,
-  keys_given_back_before_the_last_dq,
-  keys_loaded_without_waiting,
+  k_given_back_before_the_last_dq,
+  v_given_back_before_the_last_dp,
+  v_loaded_without_waiting,
+  k_and_v_keep_their_places,
   last_ds_kept,
   last_q_kept,
   dq_counted_anew_in_each_tile,
@@ -97,6 +99,11 @@ class BackwardCta {
   int steps(int tile) const { return list[static_cast<std::size_t>(tile)]; }
   int end() const { return static_cast<int>(list.size()); }
   static int content(int tile, int step) { return tile * 1000 + step; }
+  static int of_k(int tile) { return 2 * tile; }
+  static int of_v(int tile) { return 2 * tile + 1; }
+  std::size_t place_of_k(int tile) const {
+    return mistake == Mistake::k_and_v_keep_their_places ? 0 : static_cast<std::size_t>(tile % 2);
+  }
   static std::string found(int i, int step) { return text(" finds something else in tile ", i, ", step ", step); }
 
   Role load() {
@@ -124,9 +131,10 @@ class BackwardCta {
       at(in_work, now.stage) = i;
       at(full_work, now).arrive();
       if (i == end()) co_return "";
-      if (mistake != Mistake::keys_loaded_without_waiting) co_await Wait{&empty_keys, i % 2 ^ 1};
-      in_keys = i;
-      full_keys.arrive();
+      const std::size_t k = place_of_k(i), v = k ^ 1;
+      co_await Wait{&empty_keys[k], i % 2 ^ 1};
+      in_keys[k] = of_k(i);
+      full_keys[k].arrive();
       for (int step = 0; step < steps(i) || step == 0; ++step) {
         if (step < steps(i)) {
           co_await is_full(full_rows, q);
@@ -135,8 +143,13 @@ class BackwardCta {
           q.advance();
         }
         if (step > 0) continue;
-        co_await Wait{&full_keys, i % 2};
-        ready_keys.arrive();
+        co_await Wait{&full_keys[k], i % 2};
+        ready_keys[k].arrive();
+        if (mistake != Mistake::v_loaded_without_waiting) co_await Wait{&empty_keys[v], i % 2 ^ 1};
+        in_keys[v] = of_v(i);
+        full_keys[v].arrive();
+        co_await Wait{&full_keys[v], i % 2};
+        ready_keys[v].arrive();
       }
     }
   }
@@ -151,29 +164,35 @@ class BackwardCta {
       const int i = at(in_work, now.stage);
       if (i == end()) co_return "";
       const int count = steps(i);
-      co_await Wait{&ready_keys, now.stage};
+      const std::size_t k = place_of_k(i), v = k ^ 1;
+      co_await Wait{&ready_keys[k], now.stage};
       if (w == 1 && turn_in_each_tile) turn[0].arrive();
       for (int step = 0; step <= count; ++step) {  // After the last step there is still a dQ.
         const bool before = step > 0;
         if (step < count) {
           co_await is_full(ready_rows, q);
-          if (in_keys != i || at(in_q, q.stage) != content(i, step)) co_return found(i, step);  // S
-          if (at(in_grad_o, grad_o.stage) != content(i, step)) co_return found(i, step);        // dP
+          if (in_keys[k] != of_k(i) || at(in_q, q.stage) != content(i, step)) co_return found(i, step);  // S
           if (before && at(in_q, q_before.stage) != content(i, step - 1)) co_return found(i, step - 1);
           if (before) at(empty_q, q_before).arrive();
+          if (!before) co_await Wait{&ready_keys[v], now.stage};
+          const bool early = mistake == Mistake::v_given_back_before_the_last_dp && step + 1 == count;
+          if (early) empty_keys[v].arrive();
           Barrier& mine = turn[own];  // It arrives and waits for the other's arrival.
           const int phases = mine.phases;
           mine.arrive();
           co_await Wait{&mine, phases % 2};
           turn[own ^ 1].arrive();
+          const bool has_v = in_keys[v] == of_v(i);
+          if (!has_v || at(in_grad_o, grad_o.stage) != content(i, step)) co_return found(i, step);  // dP
         }
         if (before) {
           co_await is_full(full_ds, ds_before);
           for (const int half : at(in_ds, ds_before.stage)) {
-            if (in_keys != i || half != content(i, step - 1)) co_return found(i, step - 1);  // dQ
+            if (in_keys[k] != of_k(i) || half != content(i, step - 1)) co_return found(i, step - 1);  // dQ
           }
         }
         if (step < count) {
+          if (step + 1 == count && mistake != Mistake::v_given_back_before_the_last_dp) empty_keys[v].arrive();
           co_await is_empty(empty_ds, ds);
           at(in_ds, ds.stage)[own] = content(i, step);
           at(full_ds, ds).arrive();
@@ -181,11 +200,15 @@ class BackwardCta {
           at(empty_grad_o, grad_o).arrive();
         } else if (before) {
           if (mistake != Mistake::last_q_kept) at(empty_q, q_before).arrive();
-          if (mistake == Mistake::keys_given_back_before_the_last_dq) empty_keys.arrive();
+          if (mistake == Mistake::k_given_back_before_the_last_dq) empty_keys[k].arrive();
           co_await Wait{};  // stores dV, and dQ runs
-          if (in_keys != i) co_return found(i, step - 1);
+          if (in_keys[k] != of_k(i)) co_return found(i, step - 1);
         }
-        if (step == count && (!before || mistake != Mistake::keys_given_back_before_the_last_dq)) empty_keys.arrive();
+        if (step == count && (!before || mistake != Mistake::k_given_back_before_the_last_dq)) empty_keys[k].arrive();
+        if (count == 0) {
+          co_await Wait{&ready_keys[v], now.stage};
+          empty_keys[v].arrive();
+        }
         if (before) {
           if (step < count || mistake != Mistake::last_ds_kept) at(empty_ds, ds_before).arrive();
           if (wants_q) {
@@ -230,11 +253,11 @@ class BackwardCta {
   const Mistake mistake;
   std::vector<Barrier> full_work, empty_work, full_rows, ready_rows, empty_q, empty_grad_o, full_ds, empty_ds, full_dq,
       empty_dq, turn;
-  Barrier full_keys{1}, ready_keys{1}, empty_keys{kConsumers};
+  Barrier full_keys[2]{{1}, {1}}, ready_keys[2]{{1}, {1}}, empty_keys[2]{{kConsumers}, {kConsumers}};
   std::vector<int> in_work, in_q, in_grad_o;
   std::vector<std::array<int, kConsumers>> in_ds;
   std::array<int, kConsumers> in_dq{};
-  int in_keys = -1;
+  std::array<int, 2> in_keys{-1, -1};
 };
 
 std::string run(const std::vector<int>& list, std::uint64_t seed, Mistake mistake = Mistake::none) {
@@ -274,13 +297,16 @@ TEST(BackwardRings, EveryShortListEnds) {
 
 /// The model finds each mistake that the kernel could make between two tiles.
 TEST(BackwardRings, MistakesAreFound) {
-  for (const Mistake mistake :
-       {Mistake::keys_given_back_before_the_last_dq, Mistake::keys_loaded_without_waiting, Mistake::last_ds_kept,
-        Mistake::last_q_kept, Mistake::dq_counted_anew_in_each_tile, Mistake::record_given_back_by_consumers_alone,
-        Mistake::first_turn_passed_in_each_tile}) {
+  for (const Mistake mistake : {Mistake::k_given_back_before_the_last_dq, Mistake::v_given_back_before_the_last_dp,
+                                Mistake::v_loaded_without_waiting, Mistake::last_ds_kept, Mistake::last_q_kept,
+                                Mistake::dq_counted_anew_in_each_tile, Mistake::record_given_back_by_consumers_alone,
+                                Mistake::first_turn_passed_in_each_tile}) {
     EXPECT_NE(check(mistake, 3000), "") << static_cast<int>(mistake);
   }
 }
+
+/// Then K of the next tile waits for the last dQ.
+TEST(BackwardRings, PlacesThatAreKeptAreOnlySlow) { EXPECT_EQ(check(Mistake::k_and_v_keep_their_places, 3000), ""); }
 
 TEST(BackwardRings, WhatIsKeptIsMissedInTheNextTile) {
   EXPECT_EQ(run({1}, 1, Mistake::last_ds_kept), "") << "there is no next tile";

@@ -46,6 +46,7 @@ struct AttentionBackwardConfig {
   static constexpr int kConsumers = BackwardTiles::kConsumers, kThreads = kTile.threads();
   static constexpr int kStagesDs = BackwardTiles::kStagesDs, kWorks = kTile.works();
   static constexpr bool kGoesOn = kTile.goes_on;
+  static constexpr int kBarriersKeys = kTile.barriers_keys();
   static constexpr BackwardTurns kTurns = kTile.turns;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static_assert(sizeof(BackwardWork) == BackwardTiles::kWorkBytes);
@@ -79,8 +80,7 @@ struct AttentionBackwardConfig {
 
   static constexpr int kSizeK = kKeys * kD, kSizeQ = kRows * kD, kSizeDs = kRows * kKeys;  // elements
   struct Shared {
-    alignas(1024) Element k[kSizeK];                     // (N, D)
-    alignas(1024) Element v[kSizeK];                     // (N, D)
+    alignas(1024) Element keys[2][kSizeK];               // K and V, (N, D); where CTAs go on they change places
     alignas(1024) Element q[kStagesQ][kSizeQ];           // (M, D)
     alignas(1024) Element grad_o[kStagesGradO][kSizeQ];  // (M, D)
     alignas(1024) Element ds[kStagesDs][kSizeDs];        // (M, N)
@@ -92,16 +92,18 @@ struct AttentionBackwardConfig {
     BackwardWork work[kWorks];
     BackwardSums to_add[kConsumers];
     // full: the bytes have arrived. ready: masked-out lines have been cleared. empty: each consumer warp has read it.
-    BarrierOfBytes full_keys, full_rows[kStagesQ];
-    Barrier ready_keys, ready_rows[kStagesQ], empty_q[kStagesQ], empty_grad_o[kStagesGradO];
+    BarrierOfBytes full_keys[kBarriersKeys], full_rows[kStagesQ];
+    Barrier ready_keys[kBarriersKeys], ready_rows[kStagesQ], empty_q[kStagesQ], empty_grad_o[kStagesGradO];
     Barrier full_ds[kStagesDs], empty_ds[kStagesDs];
     Barrier full_dq[kConsumers], empty_dq[kConsumers];
-    Barrier full_work[kWorks], empty_work[kWorks], empty_keys;  // only used where CTAs go on
+    Barrier full_work[kWorks], empty_work[kWorks], empty_keys[2];  // only used where CTAs go on
 
     FALCHION_DEVICE void init_barriers(bool wants_q) {
       constexpr int kWarps = 4 * kConsumers;
-      full_keys.init(2);
-      ready_keys.init(1);
+      for (int i = 0; i < kBarriersKeys; ++i) {
+        full_keys[i].init(2 / kBarriersKeys);
+        ready_keys[i].init(1);
+      }
       for (int i = 0; i < kStagesQ; ++i) {
         full_rows[i].init(4);
         ready_rows[i].init(1);
@@ -117,7 +119,7 @@ struct AttentionBackwardConfig {
         empty_dq[i].init(1);
       }
       if constexpr (kGoesOn) {
-        empty_keys.init(kWarps);
+        for (int i = 0; i < 2; ++i) empty_keys[i].init(kWarps);
         for (int i = 0; i < kWorks; ++i) {
           full_work[i].init(1);
           empty_work[i].init(kWarps + 1 + (wants_q ? kConsumers : 0));  // and the loader, and those that add

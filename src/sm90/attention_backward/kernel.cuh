@@ -57,13 +57,15 @@ class BackwardConsumer {
     clear(rDv);
     if (count == 0) {  // no row sees these keys
       if constexpr (Config::kGoesOn) {
-        shared.ready_keys.wait(parity_of_keys());
-        release(shared.empty_keys);
+        for (int place = 0; place < 2; ++place) {
+          shared.ready_keys[place].wait(parity_of_keys());
+          release(shared.empty_keys[place]);
+        }
       }
       store_dv();
       return store_dk();
     }
-    shared.ready_keys.wait(parity_of_keys());
+    shared.ready_keys[place_of_k()].wait(parity_of_keys());
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
     if (!Config::kGoesOn && warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
@@ -77,6 +79,7 @@ class BackwardConsumer {
       masked = shared.masked[at.stage][warpgroup];
       warpgroup_wait<1>();  // the products of the previous step; S still runs
       if (step > 0) release_q_before();
+      if (Config::kGoesOn && step == 0) shared.ready_keys[place_of_v()].wait(parity_of_keys());
       start_dp();  // dP^T = V dO^T
       pass_turn<BackwardTurns::starting_scores>();
       wait_multiply<1>(rS);
@@ -88,6 +91,7 @@ class BackwardConsumer {
       if (step > 0) wait_ds_before();
       start_dq();  // dQ = dS K of the previous step; in the first step a product of stale data
       wait_multiply<2>(rDp);
+      if (Config::kGoesOn && step + 1 == count) release(shared.empty_keys[place_of_v()]);
       make_ds(delta);  // dS = P (dP - D)
       put_ds();
       start_dk();  // dK += dS^T Q
@@ -111,7 +115,7 @@ class BackwardConsumer {
     store_dv();
     wait_multiply<0>(rDq);
     if constexpr (Config::kGoesOn) {
-      release(shared.empty_keys);
+      release(shared.empty_keys[place_of_k()]);
       release(shared.empty_ds[ds_before()]);
     }
     if (wants_q) put_dq(parity_of_dq(count - 1));
@@ -127,6 +131,9 @@ class BackwardConsumer {
   using Rounded = decltype(make_tensor<Element>(Layout<Int<kRows / 2>>{}));
 
   FALCHION_DEVICE const BackwardTile& tile() const { return shared.work[Config::kGoesOn ? at_work.stage : 0].tile; }
+  /// K of the next tile comes to the place of V, which is free before K is: so the next tile begins at once.
+  FALCHION_DEVICE int place_of_k() const { return Config::kGoesOn ? at_work.stage : 0; }
+  FALCHION_DEVICE int place_of_v() const { return place_of_k() ^ 1; }
   FALCHION_DEVICE unsigned parity_of_keys() const { return Config::kGoesOn ? static_cast<unsigned>(at_work.stage) : 0; }
   FALCHION_DEVICE void store_dk() const { store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale); }
   FALCHION_DEVICE void store_dv() const { store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1); }
@@ -171,9 +178,9 @@ class BackwardConsumer {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  FALCHION_DEVICE void start_s() { start_scores(shared.k, shared.q[0], at.stage, rS); }  // S^T = K Q^T
-  FALCHION_DEVICE void start_dp() {                                                      // dP^T = V dO^T
-    start_scores(shared.v, shared.grad_o[0], at_grad_o.stage, rDp);
+  FALCHION_DEVICE void start_s() { start_scores(shared.keys[place_of_k()], shared.q[0], at.stage, rS); }  // S^T = K Q^T
+  FALCHION_DEVICE void start_dp() {  // dP^T = V dO^T
+    start_scores(shared.keys[place_of_v()], shared.grad_o[0], at_grad_o.stage, rDp);
   }
   template <class Fragment>
   FALCHION_DEVICE void start_scores(const Element* keys, const Element* rows, int stage, Fragment& to) {
@@ -195,7 +202,7 @@ class BackwardConsumer {
   }
   FALCHION_DEVICE void start_dq() {  // dQ = dS K
     const auto sDs = make_tensor(make_smem_ptr(shared.ds[0]), typename Config::LayoutDs{});
-    const Element* k = shared.k + (Config::kByColumns ? warpgroup * (kKeys * Config::kColumnsDq) : 0);
+    const Element* k = shared.keys[place_of_k()] + (Config::kByColumns ? warpgroup * (kKeys * Config::kColumnsDq) : 0);
     const auto sKt = make_tensor(make_smem_ptr(k), typename Config::LayoutKt{});
     const auto slice = MmaRows{}.get_slice(Config::kByColumns ? 0 : warpgroup * 128);
     const auto rDs = slice.partition_fragment_A(sDs);
@@ -356,7 +363,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, block);
     if (t.own0 >= t.k.length) return;
     if (loads) {
-      if (t.begin < t.end) load_keys<Config>(t, maps, shared);  // on their way before the other threads know the tile
+      if (t.begin < t.end) {  // on their way before the other threads know the tile
+        load_keys<Config>(maps.k, t, shared, 0);
+        load_keys<Config>(maps.v, t, shared, 1);
+      }
       write_work<Config>(a, t, shared.work[0]);
     }
   }

@@ -13,15 +13,12 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// Loads the keys of a tile. One thread.
+/// Loads K or V of a tile to place `to`. One thread.
 template <class Config>
-FALCHION_DEVICE void load_keys(const BackwardTile& t, const BackwardMaps& maps, typename Config::Shared& shared) {
-  const auto load = [&](const CUtensorMap& map, auto& to) {
-    load_boxes<Config::kBoxes, Config::kBox>(map, shared.full_keys, to, kReadOnce, t.h_kv,
-                                             static_cast<int>(t.k.begin) + t.own0, static_cast<int>(t.k.batch));
-  };
-  load(maps.k, shared.k);
-  load(maps.v, shared.v);
+FALCHION_DEVICE void load_keys(const CUtensorMap& map, const BackwardTile& t, typename Config::Shared& shared, int to) {
+  load_boxes<Config::kBoxes, Config::kBox>(map, shared.full_keys[to % Config::kBarriersKeys], shared.keys[to],
+                                           kReadOnce, t.h_kv, static_cast<int>(t.k.begin) + t.own0,
+                                           static_cast<int>(t.k.batch));
 }
 
 /// Brings the keys of a tile into the L2, from which they come faster when the keys before are given back. One thread.
@@ -145,18 +142,18 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
     __syncwarp();
     if (lane == 0) ready.arrive();
   };
-  const auto guard_keys = [&](const BackwardTile& t, unsigned parity) {
-    shared.full_keys.wait(parity);
+  const auto guard_keys = [&](const BackwardTile& t, int place, unsigned parity) {
+    shared.full_keys[place].wait(parity);
     __syncwarp();
     const int keys = t.k.length - t.own0;
     if (a.packed || a.used_k != nullptr) {
       CUTE_NO_UNROLL
       for (int line = max(keys, 0); line < Config::kKeys; ++line) {
-        clear_line<Config::kKeys, Config::kBoxes>(shared.k, line);
-        clear_line<Config::kKeys, Config::kBoxes>(shared.v, line);
+        clear_line<Config::kKeys, Config::kBoxes>(shared.keys[place], line);
+        if constexpr (!Config::kGoesOn) clear_line<Config::kKeys, Config::kBoxes>(shared.keys[1], line);
       }
     }
-    publish(shared.ready_keys);
+    publish(shared.ready_keys[place]);
   };
   const auto guard_rows = [&](const BackwardStep<BackwardTile>& step, const auto& at, const auto& at_grad_o,
                               auto whole_rows) {
@@ -187,7 +184,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
     const BackwardTile& t = shared.work[0].tile;
     const Range whole = rows_without_mask(t, lane % Config::kConsumers);
     BackwardStep step(t, shared.work[0].first);
-    if (step.there()) guard_keys(t, 0);
+    if (step.there()) guard_keys(t, 0, 0);
     CUTE_NO_UNROLL
     for (; step.there(); step.advance(), at.advance(), at_grad_o.advance())
       guard_rows(step, at, at_grad_o, [&] { return whole; });
@@ -203,9 +200,12 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
       if (lane == 0) shared.full_work[at_work.stage].arrive();
       if (!work.there) return;
       if (lane == 0) prefetch_keys<Config>(t, maps);
-      const unsigned parity = n % 2;  // of the keys
-      shared.empty_keys.wait(parity ^ 1);
-      if (lane == 0) load_keys<Config>(t, maps, shared);
+      const int place = n % 2;  // of K; V comes to the other one. Each place is filled once for each tile.
+      const auto load = [&](const CUtensorMap& map, int to) {
+        shared.empty_keys[to].wait(n % 2 ^ 1);
+        if (lane == 0) load_keys<Config>(map, t, shared, to);
+      };
+      load(maps.k, place);
       BackwardStep step(t, work.first);
       const auto guard_next = [&] {  // It works out `whole` anew, for which there are no registers.
         guard_rows(step, at, at_grad_o, [&] { return rows_without_mask(t, lane % Config::kConsumers); });
@@ -213,8 +213,10 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
         at.advance();
         at_grad_o.advance();
       };
-      if (step.there()) guard_next();  // while the keys are on their way
-      guard_keys(t, parity);
+      if (step.there()) guard_next();  // while K is on its way
+      guard_keys(t, place, n % 2);
+      load(maps.v, place ^ 1);
+      guard_keys(t, place ^ 1, n % 2);
       CUTE_NO_UNROLL
       while (step.there()) guard_next();
     }

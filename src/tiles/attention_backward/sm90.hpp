@@ -38,14 +38,16 @@ struct BackwardTiles {
   static constexpr int kWorkBytes = 128;   // of the record of a tile of keys
   static constexpr int kFieldBytes = 136;  // at most: the fields beside the records
   constexpr int threads() const { return 128 * (kConsumers + 1); }
-  constexpr int works() const { return goes_on ? 2 : 1; }  // records of the CTA's tiles: this one, and the next
+  constexpr int works() const { return goes_on ? 2 : 1; }          // records of the CTA's tiles: this one, and the next
+  constexpr int barriers_keys() const { return goes_on ? 2 : 1; }  // K and V arrive apart, or together
   /// K, V, the stages of q with their statistics, those of grad_o, dS, the tile of grad_q in f32, the records and the
   /// barriers.
   constexpr int shared_bytes() const {
     const int rows_of_q = stages_q * rows, rows_of_grad_o = stages_grad_o * rows;
     const int tiles = 2 * (2 * keys * d + (rows_of_q + rows_of_grad_o) * d + kStagesDs * rows * keys) + 4 * rows * d;
     const int fields = 8 * rows_of_q + kWorkBytes * works() + kFieldBytes;  // and the statistics
-    const int barriers = 3 + 2 * works() + 3 * stages_q + stages_grad_o + 2 * kStagesDs + 2 * kConsumers;
+    const int barriers =
+        2 * barriers_keys() + 2 + 2 * works() + 3 * stages_q + stages_grad_o + 2 * kStagesDs + 2 * kConsumers;
     return tiles + (fields + kBarrierBytes * barriers + 1023) / 1024 * 1024;
   }
 };
