@@ -41,6 +41,19 @@ TEST(SmsPlan, AttentionHasNoMoreCtasThanTheyHold) {
   }
 }
 
+/// At d 64 Hopper's backward pass is held to them, and at d 128 its CTAs have a tile each.
+TEST(SmsPlan, TheBackwardPassAtHeadDim64HasNoMoreCtasThanTheyHold) {
+  const auto walkers = [](const Attention& a, int sms) {
+    return decided(a, for_sms(sms), Pass::backward).attention().walkers;
+  };
+  Attention a = problem(4, 4096, 4096, 16, 16, 64);
+  EXPECT_EQ(walkers(a, 0), 132);
+  EXPECT_EQ(walkers(a, 66), 66);
+  EXPECT_EQ(walkers(problem(1, 1000, 1000, 2, 2, 64), 66), 16) << "8 tiles of keys of 2 heads";
+  a.d_qk = a.d_v = 128;
+  EXPECT_EQ(walkers(a, 66), 0);
+}
+
 /// Fewer SMs want fewer parts of the keys.
 TEST(SmsPlan, PartsOfTheKeysFollow) {
   for (const int sm : {80, 90}) {

@@ -27,6 +27,7 @@ struct AttentionBackwardFacts {
   int threads = 0;         // of a CTA
   int ctas = 0;            // CTAs that are meant to share an SM
   int shared_bytes = 0;    // of a CTA
+  bool goes_on = false;    // a CTA goes on to other tiles, which it draws from a counter
 
   constexpr bool operator==(const AttentionBackwardFacts&) const = default;
 };

@@ -41,6 +41,11 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
     plan->items = ((a.frozen & 2) != 0 ? 0 : of_keys) + ((a.frozen & 1) != 0 ? 0 : of_rows);
   else
     plan->items = computes_pairs_once(*plan->variant) ? of_keys : of_rows;
+  if (facts.goes_on && plan->items > 0) {
+    const std::int64_t slots = args.ctas_at_once;
+    attention.walkers = static_cast<int>(a.packed ? slots : std::min(plan->items, slots));
+    attention.counted = true;
+  }
   plan->workspace = facts.workspace(args);
   if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};
   return {Code::unsupported, text("b * h_q * s_q: ", of_rows, " tiles of rows and ", of_keys,

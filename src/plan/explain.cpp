@@ -44,8 +44,9 @@ void tell_absence(const PlanData& plan, const Status& made, Story* story) {
 /// tile.
 void tell_device(const PlanData& plan, Story* story) {
   const GpuPlan& gpu = plan.gpu;
-  const bool held =
-      plan.backend == Backend::sm90 && (plan.variant->is("attention_forward") || plan.variant->is("gemm"));
+  const bool go_on = plan.variant->is("attention_forward") || plan.variant->is("gemm") ||
+                     (plan.variant->is("attention_backward") && plan.attention().walkers > 0);
+  const bool held = plan.backend == Backend::sm90 && go_on;
   std::string what = text(gpu.device, ": ", gpu.all_sms, " SMs");
   Json facts = Json::object({{"name", gpu.device}, {"sm", gpu.sm}, {"sms", gpu.all_sms}});
   if (plan.target.sms > 0) {

@@ -77,11 +77,15 @@ void tell_gpu(const PlanData& plan, Story* story) {
         Json::object({{"rows", facts.rows}, {"keys", facts.keys}, {"d", facts.d}, {"threads", facts.threads}})}});
   const std::int64_t slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas, waves = ceil_div(plan.items, slots);
   const std::int64_t busy = 100 * plan.items / (waves * slots);
+  const AttentionPlan& attention = plan.attention();
+  const std::string drawn =
+      attention.walkers > 0 ? text(" tiles, drawn from a counter by ", attention.walkers) : std::string();
   story->tell("grid",
-              text(plan.items, in_words.ctas, plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
-                   busy, " % busy"),
+              text(plan.items, drawn, in_words.ctas, plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves",
+                   ", ", busy, " % busy"),
               {{"grid", Json::object({{"tiles", plan.items},
-                                      {"ctas", plan.items},
+                                      {"ctas", attention.walkers > 0 ? attention.walkers : plan.items},
+                                      {"from_a_counter", attention.counted},
                                       {"ctas_an_sm", plan.gpu.ctas},
                                       {"waves", waves},
                                       {"busy_percent", busy}})}});

@@ -41,7 +41,8 @@ constexpr gpu::AttentionBackwardKernel attention_backward_plain() {
            .keys = Config::kKeys,
            .threads = Config::kThreads,
            .ctas = 1,
-           .shared_bytes = Config::kSharedBytes}};
+           .shared_bytes = Config::kSharedBytes,
+           .goes_on = Config::kGoesOn}};
 }
 
 }  // namespace falchion::sm90

@@ -63,7 +63,13 @@ constexpr BackwardTiles attention_backward_tiles(int d) {
 
 constexpr gpu::AttentionBackwardFacts attention_backward_facts(int d) {
   const BackwardTiles t = attention_backward_tiles(d);
-  return {.d = d, .rows = t.rows, .keys = t.keys, .threads = t.threads(), .ctas = 1, .shared_bytes = t.shared_bytes()};
+  return {.d = d,
+          .rows = t.rows,
+          .keys = t.keys,
+          .threads = t.threads(),
+          .ctas = 1,
+          .shared_bytes = t.shared_bytes(),
+          .goes_on = t.goes_on};
 }
 
 }  // namespace falchion::sm90
