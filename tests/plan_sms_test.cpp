@@ -50,6 +50,8 @@ TEST(SmsPlan, TheBackwardPassAtHeadDim64HasNoMoreCtasThanTheyHold) {
   EXPECT_EQ(walkers(a, 0), 132);
   EXPECT_EQ(walkers(a, 66), 66);
   EXPECT_EQ(walkers(problem(1, 1000, 1000, 2, 2, 64), 66), 16) << "8 tiles of keys of 2 heads";
+  EXPECT_TRUE(decided(a, for_sms(66), Pass::backward).attention().counted);
+  EXPECT_FALSE(decided(problem(1, 1000, 1000, 2, 2, 64), for_sms(66), Pass::backward).attention().counted);
   a.d_qk = a.d_v = 128;
   EXPECT_EQ(walkers(a, 66), 0);
 }

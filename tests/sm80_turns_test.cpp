@@ -268,9 +268,12 @@ TEST(BackwardTurns, ComeWhereCtasGoOn) {
   }
 }
 
-/// If each CTA began with the block of its own number, one that goes on could wait for one that finds no room.
-TEST(BackwardTurns, DoNotComeWhereCtasBeginWithTheirNumbers) {
+/// If each CTA began with the block of its own number, one that goes on could wait for one that finds no room. Where
+/// each has one block, none goes on.
+TEST(BackwardTurns, DoNotComeWhereCtasBeginWithTheirNumbersAndGoOn) {
   const AttentionBackwardArgs a = problem(2, 700, 650);
+  const int blocks = 2 * 2 * 6;
+  for (const int room : {1, 2, blocks}) EXPECT_EQ(Turns<OnSm90<64>>(a, 1).run_on(blocks, room, false, 1), "") << room;
   EXPECT_EQ(Turns<OnSm90<64>>(a, 1).run_on(5, 5, false, 1), "");
   EXPECT_NE(Turns<OnSm90<64>>(a, 1).run_on(5, 1, false, 1), "");
 }

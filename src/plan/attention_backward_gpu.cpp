@@ -44,7 +44,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (facts.goes_on && plan->items > 0) {
     const std::int64_t slots = args.ctas_at_once;
     attention.walkers = static_cast<int>(a.packed ? slots : std::min(plan->items, slots));
-    attention.counted = true;
+    attention.counted = a.packed || plan->items > slots;
   }
   plan->workspace = facts.workspace(args);
   if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};

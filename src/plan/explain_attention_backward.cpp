@@ -79,7 +79,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   const std::int64_t busy = 100 * plan.items / (waves * slots);
   const AttentionPlan& attention = plan.attention();
   const std::string drawn =
-      attention.walkers > 0 ? text(" tiles, drawn from a counter by ", attention.walkers) : std::string();
+      attention.counted ? text(" tiles, drawn from a counter by ", attention.walkers) : std::string();
   story->tell("grid",
               text(plan.items, drawn, in_words.ctas, plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves",
                    ", ", busy, " % busy"),

@@ -105,18 +105,19 @@ FALCHION_DEVICE void write_work(const AttentionBackwardArgs& a, const BackwardTi
   work.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
 }
 
-/// Draws blocks until one has keys, and writes the record of its tile. Called by a whole warp. Even
-/// the first block of a CTA is drawn: so blocks with smaller numbers belong to CTAs that have started, and a CTA that
-/// waits for its turn waits for none that needs its place on the device.
+/// Takes blocks until one has keys, and writes the record of its tile. Called by a whole warp. Even the first block of
+/// a CTA is drawn: so blocks with smaller numbers belong to CTAs that have started, and a CTA that waits for its turn
+/// waits for none that needs its place on the device. Without a counter each CTA has the block of its own number alone.
 template <class Config>
-FALCHION_DEVICE void draw_work(const AttentionBackwardArgs& a, const BackwardDivisors& by, int together, int heads,
-                               unsigned* counter, BackwardWork& work) {
+FALCHION_DEVICE void take_work(const AttentionBackwardArgs& a, const BackwardDivisors& by, int together, int heads,
+                               unsigned* counter, bool first, BackwardWork& work) {
   const int lane = static_cast<int>(threadIdx.x) % 32, tiles = by.tiles.divisor;
   bool there = true, has_keys = false;
   CUTE_NO_UNROLL
   while (there && !has_keys) {
-    unsigned block = lane == 0 ? atomicAdd(counter, 1) : 0;
-    block = __shfl_sync(~0u, block, 0);
+    unsigned block = first ? blockIdx.x : ~0u;
+    if (counter != nullptr) block = __shfl_sync(~0u, lane == 0 ? atomicAdd(counter, 1) : 0, 0);
+    first = false;
     there = block < static_cast<unsigned>(heads * tiles);
     if (!there) continue;
     const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(
@@ -195,7 +196,7 @@ FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, const Backwa
       BackwardWork& work = shared.work[at_work.stage];
       const BackwardTile& t = work.tile;
       shared.empty_work[at_work.stage].wait(at_work.parity ^ 1);
-      draw_work<Config>(a, by, together, heads, counter, work);
+      take_work<Config>(a, by, together, heads, counter, n == 0, work);
       __syncwarp();
       if (lane == 0) shared.full_work[at_work.stage].arrive();
       if (!work.there) return;

@@ -12,15 +12,16 @@ namespace falchion::sm90 {
 /// to grad_q.
 template <class Config>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
-  unsigned* counter = Config::kGoesOn ? BackwardLayout::of(a).tile_counter(a, Config::kD) : nullptr;
-  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, counter, stream);
   const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
+  const std::int64_t ctas = Config::kGoesOn ? std::min(blocks, a.ctas_at_once) : blocks;
+  unsigned* counter = ctas < blocks ? BackwardLayout::of(a).tile_counter(a, Config::kD) : nullptr;
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, counter, stream);
   if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (error == cudaSuccess && blocks > 0) {
     BackwardMaps maps;
     error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
-    const std::int64_t heads = blocks / a.key_tiles, ctas = Config::kGoesOn ? std::min(blocks, a.ctas_at_once) : blocks;
+    const std::int64_t heads = blocks / a.key_tiles;
     const int together = heads_together(heads, a.ctas_at_once, tiles_at_once(a));
     error = launch_kernel<attention_backward<Config>>(
         static_cast<unsigned>(ctas), Config::kThreads, Config::kSharedBytes, stream, a.early, a,
