@@ -213,6 +213,7 @@ void for_each_field(Any& p, const F& f) {
   f("level", p.level);
   f("threads", p.threads);
   f("lent", p.lent);
+  f("sms", p.sms);
   switch (p.kind()) {
     case Kind::attention: attention_fields(p, f); break;
     case Kind::linear: linear_fields(p, f); break;

@@ -106,6 +106,7 @@ struct Problem {
   int threads = 1;                 // of the CPU
   bool lent = false;               // on a lent executor, which runs the tasks in another order each time
   int segments = 0;                // Target::segments
+  int sms = 0;                     // Target::sms, on a GPU
   Attention attention{.b = 1};     // used by operations of Kind::attention
   LinearAttention linear{.b = 1};  // used by operations of Kind::linear
   Gemm gemm;                       // used by operations of Kind::gemm

@@ -195,6 +195,7 @@ line::Problem problem_of(const PlanData& plan) {
   out.lent = target.executor.parallel_for != nullptr;
   out.threads = is_gpu(plan.backend) ? 1 : threads_wanted(target);
   out.segments = target.segments;
+  out.sms = target.sms;
   if (plan.is<AttentionPlan>()) out.attention = plan.attention().problem;
   if (plan.is<LinearPlan>()) out.linear = plan.linear().problem;
   if (plan.is<GemmPlan>()) out.gemm = plan.gemm().problem;

@@ -90,6 +90,9 @@ Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::
   out.lent = dice.chance(0.7);
   // From the seed of the data, so that problems without a cache are those that they were before there were caches.
   out.attention.cache = op == Op::attention && Dice(out.data.seed, 1).chance(mix.caches);
+  // On few SMs the CTAs of small problems, too, go on to other tiles.
+  Dice of_sms(out.data.seed, 3);
+  if (of_sms.chance(0.3)) out.sms = static_cast<int>(of_sms.between(1, 9));
   Dice of_eight(out.data.seed, 2);
   if (op == Op::attention && !out.attention.cache && !mix.bytes.empty() && of_eight.chance(mix.eight))
     out.attention.dtype = of_eight.pick(mix.bytes);

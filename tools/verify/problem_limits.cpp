@@ -57,6 +57,7 @@ void require_elements(const char* what, std::initializer_list<std::int64_t> exte
 void require_sound(const Problem& p) {
   const StormKind& kind = storm_kind(p);
   require_between("threads", p.threads, 0, kInt32);
+  require_between("sms", p.sms, 0, 65535);
   require_between("segments", p.segments, 0, kInt32);
   require_between("spare", p.spare, 0, p.b() == 0 ? 0 : kInt32);  // packed rows with b = 0 are refused
   kind.require_sound(p);

@@ -78,6 +78,7 @@ Steps steps_from(const Problem& from) {
   simpler_data(from, &steps);
   offer(from, &steps, [](Problem& p) { p.threads = 1; });
   offer(from, &steps, [](Problem& p) { p.lent = false; });
+  offer(from, &steps, [](Problem& p) { p.sms = 0; });
   offer(from, &steps, [](Problem& p) { p.spare = 0; });
   return steps;
 }

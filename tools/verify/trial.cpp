@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "paths.hpp"
+#include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/levels.hpp"
 
@@ -24,6 +25,7 @@ struct LentExecutor {
 Target target_of(const Problem& p, LentExecutor* executor) {
   Target target = Path{p.backend, p.level}.target(p.threads);
   target.segments = p.segments;
+  if (is_gpu(p.backend)) target.sms = p.sms;
   if (p.lent) {
     target.executor.parallel_for = LentExecutor::parallel_for;
     target.executor.self = executor;
