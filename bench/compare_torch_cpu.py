@@ -6,7 +6,7 @@ run.
 
 It needs torch (2.5 or newer) and libfalchion.so, and no compiler. Each thread count runs in its own process, which is
 pinned to that many physical cores before torch is loaded. Between the two libraries it sleeps until the idle workers of
-the other one have stopped spinning. It takes about three minutes. With `--sections backward` it times the backward pass,
+the other one have stopped spinning. It takes about five minutes. With `--sections backward` it times the backward pass,
 which runs only when it is named. README.md beside this file says how to read the numbers.
 """
 import argparse
@@ -182,9 +182,9 @@ def measure_decode(torch, fal, options, threads, dtype_name, cold):
             flush()
             time.sleep(REST)
             out.append(seconds(call, 1))
+    count = float(k.element_size() * (k.numel() + v.numel() + 2 * q.numel()))
     return {"kind": "decode", "dtype": dtype_name, "threads": threads, "s": 8192, "d": 128, "causal": False, "cold": cold,
-            "bytes": float(k.element_size() * (k.numel() + v.numel() + 2 * q.numel())), "plan": ours.describe, "errors": errors,
-            "samples": repeats_one, "dram": (big.numel() * 4 / min(reads)) if cold else 0}
+            "bytes": count, "plan": ours.describe, "errors": errors, "samples": repeats_one, "dram": (big.numel() * 4 / min(reads)) if cold else 0}
 
 
 def worker(options):

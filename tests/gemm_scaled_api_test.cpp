@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "falchion/falchion.h"
@@ -141,6 +142,20 @@ TEST(GemmScaledApi, TheOneCallFormIsToldOfBlocks) {
   EXPECT_TRUE(matches(x, x));
 }
 
+/// A scale that was forgotten has a shape of 0, which does not ask for blocks.
+TEST(GemmScaledApi, TheOneCallFormIsToldOfAForgottenScale) {
+  const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 8, 12}.scaling(Scaling::tensor), DType::i8);
+  for (Tensor GemmOperands::*scale : {&GemmOperands::scale_a, &GemmOperands::scale_b}) {
+    GemmOperands operands = x.operands();
+    operands.*scale = {};
+    const Status status = gemm(operands, {}, host_target());
+    EXPECT_EQ(status.code, Code::invalid) << status.why;
+    EXPECT_EQ(status.why.find("block128"), std::string::npos) << status.why;
+    EXPECT_NE(status.why.find(scale == &GemmOperands::scale_a ? "scale_a" : "scale_b"), std::string::npos)
+        << status.why;
+  }
+}
+
 TEST(GemmScaledApi, APlanTellsWhatItIs) {
   Plan plan;
   const Gemm g{.dtype = DType::i8, .dtype_d = DType::bf16, .m = 40, .n = 50, .k = 60, .scaling = Scaling::row_col};
@@ -163,7 +178,7 @@ TEST(GemmScaledApi, EachFieldInC) {
   for (const DType dtype : {DType::e4m3, DType::i8}) {
     for (const Scaling scaling : {Scaling::tensor, Scaling::row_col, Scaling::block128}) {
       if (scaling == Scaling::block128 && dtype == DType::i8) continue;
-      GemmCase what = GemmCase{"x", 2, 6, 8, 12}.alpha(0.5F).beta(3).bias_n().residual().biases_f32().d_f16();
+      GemmCase what = GemmCase{"x", 2, 6, 140, 300}.alpha(0.5F).beta(3).bias_n().residual().biases_f32().d_f16();
       what.terms.scaling = scaling;
       what.terms.dtype_c = DType::f32;
       what.terms.activation = Activation::relu;

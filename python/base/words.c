@@ -102,9 +102,11 @@ static int from_last(const array* a, int axes, int axis) {
   return axis < lacks ? axis - axes : axis - lacks;
 }
 
-static int axis_of_gemm(const array* a, int axis) {
+static int axis_of_gemm(const call* call, const array* a, int axis) {
+  const int is_scale = strncmp(a->name, "scale_", 6) == 0;
   if (strcmp(a->name, "bias") == 0) return from_last(a, 4, axis);
-  if (strcmp(a->name, "bias_m") == 0 || strncmp(a->name, "scale_", 6) == 0) return from_last(a, 2, axis);
+  if (is_scale && call->problem.gemm.scaling == FAL_SCALING_BLOCK128) return from_last(a, 3, axis);
+  if (is_scale || strcmp(a->name, "bias_m") == 0) return from_last(a, 2, axis);
   if (a->rank == 4) return axis;
   return from_last(a, 3, axis < 2 ? axis : 2); /* (batch, rows, columns) or (rows, columns) */
 }
@@ -115,7 +117,7 @@ enum { NO_AXIS = 4 }; /* the caller's array has none like it */
 static int axis_of(const call* call, const array* a, int axis) {
   const char* name = strncmp(a->name, "grad_", 5) == 0 ? a->name + 5 : a->name;
   const int is_lse = strncmp(name, "lse", 3) == 0;
-  if (call->kind == GEMM) return axis_of_gemm(a, axis);
+  if (call->kind == GEMM) return axis_of_gemm(call, a, axis);
   if (call->kind == NORM) return from_last(a, 4, axis);
   if (call->kind == QUANTISE) return strcmp(name, "mean") == 0 && axis > 1 ? axis - 1 : axis;
   if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))

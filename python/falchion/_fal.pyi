@@ -578,8 +578,9 @@ def gemm(
     residual: added after the activation, with the type of the result and its shape, or one matrix, as c may be.
     scale_a, scale_b: arrays of float32, both or none, where a and b have 8 bits: A B^T is multiplied by them. Each has
         one number in all, (1) or without axes, or one for each row: scale_a (m) or (batch, m), scale_b (n) or (batch, n).
+        With scaling="block128" their shapes are those below.
     scaling: None is what the shapes of the scales say, "tensor" or "row_col". "block128", for float8_e4m3fn, has scales
-        of blocks of 128, as DeepSeek-V3's weights and DeepGEMM: scale_a (m, ceil(k / 128)) of each row and 128 of k,
+        of blocks of 128, as DeepSeek-V3's weights and DeepGEMM have: scale_a (m, ceil(k / 128)) of each row and 128 of k,
         scale_b (ceil(n / 128), ceil(k / 128)) of 128 rows and 128 of k, each also with a batch before.
     out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for. Where a has 8 bits
         None is float32, and float16, bfloat16 or, of int8 without more than the product, int32 may be asked for.

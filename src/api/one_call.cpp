@@ -156,7 +156,9 @@ Gemm problem_of(const GemmOperands& x, Pass, const Gemm& options) {
   g.bias_n |= is_given(x.bias_n);
   g.bias_m |= is_given(x.bias_m);
   g.residual |= is_given(x.residual);
-  const auto any_has = [&](int axis) { return x.scale_a.shape[axis] != 1 || x.scale_b.shape[axis] != 1; };
+  const auto any_has = [&](int axis) {
+    return (is_given(x.scale_a) && x.scale_a.shape[axis] != 1) || (is_given(x.scale_b) && x.scale_b.shape[axis] != 1);
+  };
   if (is_any_given({&x.scale_a, &x.scale_b}) && g.scaling != Scaling::block128)
     g.scaling = any_has(2) ? Scaling::block128 : any_has(1) ? Scaling::row_col : Scaling::tensor;
   return with_plain_dtypes(g);

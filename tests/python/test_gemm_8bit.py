@@ -88,6 +88,13 @@ def test_scales_of_blocks() -> None:
 
 A, B = draw(6, (2, 5, 8), (6, 8), dtype=np.int8)
 ONE = np.ones(1, np.float32)
+BLOCKS: dict[str, Any] = {
+    "a": np.ones((5, 300), E4M3),
+    "b": np.ones((200, 300), E4M3),
+    "scale_a": np.ones((5, 3), np.float32),
+    "scale_b": np.ones((2, 3), np.float32),
+    "scaling": "block128",
+}
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"b": B.astype(np.float32)}, falchion.Invalid, "^b.dtype = float32, but the problem's is int8"),
     ({"b": B.astype(E4M3)}, falchion.Invalid, "^b.dtype = float8_e4m3fn, but the problem's is int8"),
@@ -108,6 +115,10 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"scale_a": ONE, "scale_b": np.ones((2, 7), np.float32)}, falchion.Invalid, r"^scale_b.shape\[1\] = 7, but .* 6"),
     ({"scale_a": ONE, "scale_b": np.ones((3, 6), np.float32)}, falchion.Invalid, r"^scale_b.shape\[0\] = 3, but .* 2"),
     ({"scale_a": ONE, "scale_b": np.ones((1, 2, 6), np.float32)}, falchion.Invalid, "scale_b has 3 axes"),
+    (BLOCKS | {"scale_a": np.ones((4, 3), np.float32)}, falchion.Invalid, r"^scale_a.shape\[0\] = 4, but .* 5"),
+    (BLOCKS | {"scale_a": np.ones((5, 2), np.float32)}, falchion.Invalid, r"^scale_a.shape\[1\] = 2, but .* 3"),
+    (BLOCKS | {"scale_b": np.ones((1, 2, 2), np.float32)}, falchion.Invalid, r"^scale_b.shape\[2\] = 2, but .* 3"),
+    (BLOCKS | {"scale_b": np.ones((1, 3, 3), np.float32)}, falchion.Invalid, r"^scale_b.shape\[1\] = 3, but .* 2"),
     ({"scaling": "block128"}, falchion.Invalid, "^scaling is given without scale_a and scale_b"),
     ({"scaling": "blocks", "scale_a": ONE, "scale_b": ONE}, falchion.Invalid, "^scaling = 'blocks'"),
     (
