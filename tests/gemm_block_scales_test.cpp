@@ -108,7 +108,7 @@ TEST(GemmBlockScales, AnyScale) {
           const float got = x.d.get(0, i, 0, j);
           if (i != 4 && j / 128 != 1) {
             ASSERT_EQ(got, plain.d.get(0, i, 0, j)) << i << ", " << j;
-          } else {
+          } else if (i != 4 || j / 128 != 1) {  // both in one block: 1e30 squared is beyond f32
             ASSERT_EQ(std::isfinite(got), std::isfinite(scale)) << i << ", " << j << " is " << got;
             ASSERT_TRUE(!std::isnan(scale) || std::isnan(got)) << i << ", " << j << " is " << got;
           }
