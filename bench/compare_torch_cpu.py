@@ -184,7 +184,8 @@ def measure_decode(torch, fal, options, threads, dtype_name, cold):
             out.append(seconds(call, 1))
     count = float(k.element_size() * (k.numel() + v.numel() + 2 * q.numel()))
     return {"kind": "decode", "dtype": dtype_name, "threads": threads, "s": 8192, "d": 128, "causal": False, "cold": cold,
-            "bytes": count, "plan": ours.describe, "errors": errors, "samples": repeats_one, "dram": (big.numel() * 4 / min(reads)) if cold else 0}
+            "bytes": count, "plan": ours.describe, "errors": errors, "samples": repeats_one,
+            "dram": (big.numel() * 4 / min(reads)) if cold else 0}
 
 
 def worker(options):

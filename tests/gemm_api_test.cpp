@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "falchion/falchion.h"
@@ -79,14 +78,7 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
 
 TEST(GemmApi, OperandsAreRefusedWithWords) {
   const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, 6, 8, 12}.biases().residual().beta(1), DType::f32);
-  Plan plan;
-  ASSERT_TRUE(Plan::make(x.problem, host_target(), &plan));
-  const Workspace workspace(plan.workspace_bytes());
-  const auto why = [&](const std::function<void(GemmOperands*)>& change) {
-    GemmOperands operands = x.operands();
-    change(&operands);
-    return plan.run(operands, workspace.data(), workspace.size()).why;
-  };
+  const auto why = [&x](void (*change)(GemmOperands*)) { return why_refused(x, change); };
   EXPECT_EQ(why([](GemmOperands*) {}), "");
   EXPECT_EQ(why([](GemmOperands* o) { o->a.data = nullptr; }), "a.data is null");
   EXPECT_EQ(why([](GemmOperands* o) { o->a.shape[1] = 5; }), "a.shape[1] = 5, but the problem's is 6");
@@ -106,12 +98,13 @@ TEST(GemmApi, OperandsAreRefusedWithWords) {
             "b.shape[2] = 1, but a's is 4");
   EXPECT_EQ(why([](GemmOperands* o) { o->c.shape[3] = 4; }), "c.shape[3] = 4, but d's is 8");
   EXPECT_EQ(why([](GemmOperands* o) { o->residual.shape[2] = 2; }), "residual.shape[2] = 2, but d's is 1");
+  Plan plan;
+  ASSERT_TRUE(Plan::make(x.problem, host_target(), &plan));
   EXPECT_EQ(plan.run(x.operands(), nullptr, 0).code, plan.workspace_bytes() > 0 ? Code::workspace : Code::ok);
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of gemm, so it takes GemmOperands");
-  Gemm plain = x.problem;
-  plain.bias_n = false;
-  ASSERT_TRUE(Plan::make(plain, host_target(), &plan));
-  EXPECT_EQ(plan.run(x.operands(), workspace.data(), workspace.size()).why,
+  GemmInstance plain = x;
+  plain.problem.bias_n = false;
+  EXPECT_EQ(why_refused(plain, [](GemmOperands*) {}),
             "bias_n is given, but the problem was planned without it: set Gemm::bias_n");
 }
 

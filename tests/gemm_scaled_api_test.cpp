@@ -73,14 +73,7 @@ TEST(GemmScaledApi, AProblemIsRefusedWithWords) {
 
 TEST(GemmScaledApi, OperandsAreRefusedWithWords) {
   const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, 6, 8, 12}.scaling(Scaling::row_col), DType::i8);
-  Plan plan;
-  ASSERT_TRUE(Plan::make(x.problem, host_target(), &plan));
-  const Workspace workspace(plan.workspace_bytes());
-  const auto why = [&](const std::function<void(GemmOperands*)>& change) {
-    GemmOperands operands = x.operands();
-    change(&operands);
-    return plan.run(operands, workspace.data(), workspace.size()).why;
-  };
+  const auto why = [&x](void (*change)(GemmOperands*)) { return why_refused(x, change); };
   EXPECT_EQ(why([](GemmOperands*) {}), "");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.data = nullptr; }), "scale_a.data is null");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.shape[1] = 5; }), "scale_a.shape[1] = 5, but the problem's is 6");
@@ -89,23 +82,15 @@ TEST(GemmScaledApi, OperandsAreRefusedWithWords) {
             "scale_b.dtype = bf16, but the problem's is f32");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.data = o->d.data; }), "d overlaps scale_a");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_b.data = o->d.data; }), "d overlaps scale_b");
-  Gemm plain = x.problem;
-  plain.scaling = Scaling::none;
-  ASSERT_TRUE(Plan::make(plain, host_target(), &plan));
-  EXPECT_EQ(plan.run(x.operands(), workspace.data(), workspace.size()).why,
+  GemmInstance plain = x;
+  plain.problem.scaling = Scaling::none;
+  EXPECT_EQ(why_refused(plain, [](GemmOperands*) {}),
             "scale_a is given, but the problem was planned without it: set Gemm::scaling");
 }
 
 TEST(GemmScaledApi, ScalesOfBlocksAreRefusedWithWords) {
   const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, 6, 200, 300}.scaling(Scaling::block128), DType::e4m3);
-  Plan plan;
-  ASSERT_TRUE(Plan::make(x.problem, host_target(), &plan));
-  const Workspace workspace(plan.workspace_bytes());
-  const auto why = [&](const std::function<void(GemmOperands*)>& change) {
-    GemmOperands operands = x.operands();
-    change(&operands);
-    return plan.run(operands, workspace.data(), workspace.size()).why;
-  };
+  const auto why = [&x](void (*change)(GemmOperands*)) { return why_refused(x, change); };
   EXPECT_EQ(why([](GemmOperands*) {}), "");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_a.data = nullptr; }), "scale_a.data is null");
   EXPECT_EQ(why([](GemmOperands* o) { o->scale_b = {}; }), "scale_b.shape[0] = 0, but the problem's is 2");

@@ -85,6 +85,15 @@ Status run(const Plan& plan, const GemmInstance& x) {
   return plan.run(x.operands(), workspace.data(), workspace.size());
 }
 
+std::string why_refused(const GemmInstance& x, const std::function<void(GemmOperands*)>& change) {
+  Plan plan;
+  if (Status status = Plan::make(x.problem, host_target(), &plan); !status) return status.why;
+  const Workspace workspace(plan.workspace_bytes());
+  GemmOperands operands = x.operands();
+  change(&operands);
+  return plan.run(operands, workspace.data(), workspace.size()).why;
+}
+
 judge::Sums sums_on(const Path& path) {
   return path.on_gpu() && path.backend != Backend::sm80 ? judge::Sums::promoted : judge::Sums::f32;
 }

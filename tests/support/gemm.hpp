@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -102,6 +104,9 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
 /// Plans and runs on one path; on a GPU on copies of the whole allocations.
 Status run(const Target& target, const GemmInstance& x);
 Status run(const Plan& plan, const GemmInstance& x);
+
+/// Why a run of the instance's plan on the host refuses its operands once they are changed; "" if it does not.
+std::string why_refused(const GemmInstance& x, const std::function<void(GemmOperands*)>& change);
 
 /// What sums of e4m3 are on that path.
 judge::Sums sums_on(const Path& path);
